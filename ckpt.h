@@ -40629,6 +40629,19 @@ static ckpt_err ckpt__uploader_open_one(const char *name, const char *upload_id,
     return l->ids.err;
 }
 
+// Is it the half-done upload of a file of that name that is to be sent, or tried again?
+static bool ckpt__uploader_is_needed(ckpt_uploader *u, const char *name, const char *upload_id) {
+    bool needed = false;
+    ckpt__os_mutex_lock(&u->lock);
+    const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
+    for (int i = 0; s != NULL && i < 3 && !needed; i++) {
+        const ckpt__uploader_item *it = i == 0 ? s->running : i == 1 ? s->waiting : s->failed;
+        needed = it != NULL && it->kind == CKPT__UPLOADER_PUT && !it->dropped && ckpt__send_is_own(&it->sent, upload_id);
+    }
+    ckpt__os_mutex_unlock(&u->lock);
+    return needed;
+}
+
 // Gives up what a process that died had begun under a name, when it could not write down any more that it had; or what has this
 // mark in its id. The one request that lists, and only after a crash or a failure. Another than CKPT_OK: now it cannot be done,
 // but later. The thread's sentence stays.
@@ -40649,6 +40662,7 @@ static ckpt_err ckpt__uploader_sweep(ckpt_uploader *u, const char *name, const c
     }
     for (const char *id = l.ids.data; e == CKPT_OK && id != NULL && id < l.ids.data + l.ids.len; id += strlen(id) + 1) {
         ckpt__send_record r;
+        if (ckpt__uploader_is_needed(u, name, id)) continue;
         ckpt__send_record_init(&r, &u->allocator);
         ckpt__buf_text(&r.upload_id, id);
         if (r.upload_id.err == CKPT_OK) e = ckpt__send_abort(u->store, name, &r, &u->retry);

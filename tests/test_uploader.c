@@ -2734,6 +2734,40 @@ static void test_left_unread_then_newer(void **state) {
     end_world(&w);
 }
 
+static void die_with_big_waiting(world *w) {
+    open_uploader(w);
+    ckpt__uploader_pause(w->u, 1);
+    assert_int_equal(ckpt_upload_file(w->u, "big", big_file(w, "older", 200000, 2), true), CKPT_OK);
+}
+
+static void die_in_parts_of_newer(world *w) {
+    fault_set_spy(open_first_not);
+    die_in_parts(w);
+    fault_set_spy(NULL);
+}
+
+// What is given up of an older file, of which it is not known what was begun, is not what a newer one of that name has sent already.
+static void test_parts_of_newer(void **state) {
+    (void)state;
+    world w;
+    unread[0] = 0;
+    unread_why = ESTALE;
+    new_world(&w);
+    in_a_process(die_with_big_waiting, &w);
+    in_a_process(die_in_parts_of_newer, &w);
+    assert_int_equal(entries(w.staging, ".upload"), 2);
+    open_store(&w);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    uint64_t size = ckpt__send_part_size(w.store, 200000, 2, 0);
+    assert_int_equal(S.begins, 0);
+    assert_true(S.parts <= (int)((200000 + size - 1) / size) - 5);
+    same_file(object(&w, "big"), util_join(w.dir, "big"));
+    assert_string_equal(util_list(w.bucket), "big\n");
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
 static void no_lock(const char *name, const char *path) {
     if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, ".lock") && strstr(path, CKPT__UPLOADER_FOLDER) != NULL)
         fault_arm_call("open", unread_why, 1);
@@ -4454,7 +4488,7 @@ int main(void) {
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread),
-        cmocka_unit_test(test_left_behind), cmocka_unit_test(test_left_unread_then_newer), cmocka_unit_test(test_hidden_away),
+        cmocka_unit_test(test_left_behind), cmocka_unit_test(test_left_unread_then_newer), cmocka_unit_test(test_parts_of_newer), cmocka_unit_test(test_hidden_away),
         cmocka_unit_test(test_clock_set_back),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
