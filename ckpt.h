@@ -40043,14 +40043,6 @@ static ckpt_err ckpt__uploader_settle_in(ckpt_uploader *u, ckpt__uploader_item *
     return it->record == NULL || it->data == NULL ? CKPT_NOMEM : e;
 }
 
-static ckpt_err ckpt__uploader_give_up(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e) {
-    ckpt__error_record kept;
-    if (e == CKPT_OK) return e;
-    ckpt__error_take(&kept);
-    (void)ckpt__uploader_forget(u, it);
-    return ckpt__error_put(&kept);
-}
-
 //-- the queue -------------------------------------------------------------------
 
 // Puts an item into the queue before `at` (NULL: last).
@@ -40217,6 +40209,15 @@ static void ckpt__uploader_drop(ckpt_uploader *u, ckpt__uploader_item *it) {
 // Removes what an item has on disk that is not to be sent any more. A record that stays says so: the next process would send it.
 static void ckpt__uploader_bury(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (ckpt__uploader_forget(u, it) != CKPT_OK) ckpt__uploader_drop(u, it);
+}
+
+// An upload was refused, or could not be handed over.
+static ckpt_err ckpt__uploader_give_up(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e) {
+    ckpt__error_record kept;
+    if (e == CKPT_OK) return e;
+    ckpt__error_take(&kept);
+    ckpt__uploader_bury(u, it);
+    return ckpt__error_put(&kept);
 }
 
 // A newer file of that name has come: this one's staged file goes now, its half-done upload when a worker gets to it.

@@ -1071,6 +1071,38 @@ static void test_record_stays(void **state) {
     }
 }
 
+static int refusing;                // calls that have failed
+
+static void refuse_record(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (refusing == 0 && strcmp(name, "fsync") == 0) fault_arm_call("fsync", EIO, 1);
+    else if (refusing == 1 && strcmp(name, "unlink") == 0 && ckpt__txt_ends(path, ".upload")) fault_arm_call("unlink", EACCES, 1);
+    else return;
+    refusing++;
+}
+
+// The same of a file that was never taken: who was told so has kept it, and may have put another by the time of the next process.
+static void test_record_of_none_stays(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    refusing = 0;
+    const char *path = file_of(&w, "source", "x");
+    fault_watch = refuse_record;
+    ckpt_err e = ckpt_upload_file(w.u, "n", path, true);
+    fault_watch = NULL;
+    assert_true(fault_disarm());
+    assert_int_equal(e, CKPT_IO);
+    assert_int_equal(refusing, 2);
+    assert_int_equal(entries(w.staging, ".upload"), 1);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    open_uploader(&w);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(util_list(w.bucket), "");
+    assert_string_equal(util_list(w.staging), "");
+    end_world(&w);
+}
+
 // What never got to the store hides nothing there: while it cannot be reached, each newer file takes the place of the one before, and
 // nothing of that one stays to be looked for, also when it was tried again.
 static void test_never_sent_then_newer(void **state) {
@@ -4455,7 +4487,7 @@ int main(void) {
         cmocka_unit_test(test_told_at_close),
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_record_stays), cmocka_unit_test(test_half_sent_link),
-        cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
+        cmocka_unit_test(test_record_of_none_stays), cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_mount_away), cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
