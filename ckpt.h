@@ -49278,10 +49278,12 @@ static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due
 static bool ckpt__saver_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
     ckpt_timestamp first;
     const ckpt_timestamp *before = &s->previous;
-    if (!s->has_previous || ckpt__time_went_back(t, &s->previous)) {        // it makes other batches of the same numbers
+    bool back = ckpt__time_went_back(t, s->has_previous ? &s->previous : &s->last);
+    if (back) s->last.batch = -1;       // it makes other batches of the same numbers
+    if (back || !s->has_previous) {
         first = ckpt__saver_before(t, event);
         before = &first;
-        s->last.batch = s->schedule.last.batch = -1;
+        s->schedule.last.batch = -1;
     }
     bool due = s->should_save != NULL ? s->should_save(t, event, s->should_save_user)
                                       : ckpt__time_due(&s->schedule, before, t, event);

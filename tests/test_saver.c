@@ -368,6 +368,33 @@ static void test_not_twice(void **state) {
     run_end(r);
 }
 
+// Nor is a step that was saved by hand before the first event; but one is that a loop which went back behind it makes again.
+static void test_not_twice_by_hand(void **state) {
+    (void)state;
+    run *r = run_new(util_temp_dir());
+    ckpt_saver_counts c;
+    run_open(r);
+    run_save(r, 5);
+    for (int i = 5; i <= 6; i++) {
+        ckpt_timestamp t = at_batch(i);
+        ok(ckpt_saver_batch_end(r->s, &t));
+        ckpt_saver_stats(r->s, &c);
+        assert_int_equal(c.saved, i - 4);
+    }
+    run_end(r);
+    r = run_new(util_temp_dir());
+    r->d.overwrite = true;
+    run_open(r);
+    run_save(r, 5);
+    for (int i = 4; i <= 5; i++) {
+        ckpt_timestamp t = at_batch(i);
+        ok(ckpt_saver_batch_end(r->s, &t));
+    }
+    ckpt_saver_stats(r->s, &c);
+    assert_int_equal(c.saved, 3);
+    run_end(r);
+}
+
 // A loop that counts no batches: what it counts, or its clock, tells its steps apart.
 static void test_no_batches(void **state) {
     (void)state;
@@ -2300,7 +2327,7 @@ int main(void) {
         cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded),
         cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
         cmocka_unit_test(test_callback_decides),
-        cmocka_unit_test(test_not_twice), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),
+        cmocka_unit_test(test_not_twice), cmocka_unit_test(test_not_twice_by_hand), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),
         cmocka_unit_test(test_request_from_signal),
         cmocka_unit_test(test_idle_event_is_cheap),
         cmocka_unit_test(test_snapshot_is_of_the_call),
