@@ -49027,6 +49027,7 @@ static ckpt_err ckpt__saver_take_failure(ckpt_saver *s) {
     ckpt__os_flag_set(&sh->failed, 0);
     ckpt__os_mutex_unlock(&sh->lock);
     if (r.code != CKPT_OK) ckpt__error_log(&s->logger, CKPT_LOG_ERROR, "%s", r.text);
+    if (r.code != CKPT_OK && own) ckpt__os_flag_set(&sh->failed, 1);        // its uploader's may be another
     if (r.code != CKPT_OK || !own) return ckpt__error_put(&r);
     ckpt_err e = ckpt__uploader_take_failure(s->remotes[0].uploader);
     if (e == CKPT_OK) return e;

@@ -746,6 +746,45 @@ static void test_own_failure_is_reported_once(void **state) {
     ckpt_state_free(&r->st);
 }
 
+// A save and an upload that fail together are both told by the next two events, though nothing is due.
+static void test_two_failures_at_once(void **state) {
+    (void)state;
+    const char *here = util_temp_dir(), *far = util_temp_dir();
+    assert_int_equal(chdir(here), 0);
+    run *r = run_new(util_fmt("file://%s/x", far));
+    r->d.snapshot = CKPT_SNAPSHOT_LAZY;
+    r->d.save_interval = "1000000ba";
+    r->d.num_attempts = 1;
+    r->d.overwrite = true;
+    run_open(r);
+    run_save(r, 1);
+    ok(ckpt_saver_wait(r->s, 0));
+    util_mkdir(util_fmt("%s/x/ba2.pt", far));               // a folder is in the object's way
+    util_mkdir(util_fmt("%s/%s/x/ba3.pt", here, far + 1));  // and one in the file's
+    ckpt__saver_enter(r->s);                                // the upload begins when both calls have returned
+    run_save(r, 2);
+    ckpt_timestamp t = at_batch(3);
+    ok(ckpt_saver_save(r->s, &t));
+    ckpt__saver_leave(r->s);
+    ckpt_saver_counts c;
+    bool both = false;
+    for (int i = 0; !both && i < 5000; i++) {
+        usleep(1000);
+        ckpt_saver_stats(r->s, &c);
+        ckpt__os_mutex_lock(&r->s->shared->lock);
+        both = c.failed == 1 && c.pending == 0 && r->s->shared->unreported.code != CKPT_OK;
+        ckpt__os_mutex_unlock(&r->s->shared->lock);
+    }
+    assert_true(both);
+    assert_int_not_equal(ckpt_saver_batch_end(r->s, &t), CKPT_OK);
+    assert_non_null(strstr(ckpt_last_error(), "ba3.pt"));
+    assert_int_not_equal(ckpt_saver_batch_end(r->s, &t), CKPT_OK);
+    assert_non_null(strstr(ckpt_last_error(), "ba2.pt"));
+    ok(ckpt_saver_batch_end(r->s, &t));
+    assert_int_not_equal(ckpt_saver_close(r->s, 0), CKPT_OK);
+    ckpt_state_free(&r->st);
+}
+
 // An upload that fails with CKPT_TIMEOUT is a failure and no time that is up: close frees the saver, and says CKPT_NET.
 static ckpt_err stalls(ckpt_store *s, const ckpt__store_put *p) {
     (void)s;
@@ -3452,7 +3491,7 @@ int main(void) {
         cmocka_unit_test(test_early_parts),
         cmocka_unit_test(test_failure_is_reported_once),
         cmocka_unit_test(test_failed_upload_outlives_a_failed_save),
-        cmocka_unit_test(test_own_failure_is_reported_once),
+        cmocka_unit_test(test_own_failure_is_reported_once), cmocka_unit_test(test_two_failures_at_once),
         cmocka_unit_test(test_stalled_upload),
         cmocka_unit_test(test_overwrite), cmocka_unit_test(test_refused_stays_refused),
         cmocka_unit_test(test_own_object_is_replaced), cmocka_unit_test(test_own_object_without_link_is_replaced),
