@@ -42667,6 +42667,15 @@ static bool ckpt__remote_is_final(ckpt_err e) {
     return e == CKPT_AUTH || e == CKPT_UNSUPPORTED;
 }
 
+// It seems to remove nothing any more. However long one object has been held, the next are asked for soon.
+static void ckpt__remote_stick(ckpt__remote *r) {
+    double soon = ckpt__os_now() + CKPT__REMOTE_PAUSE;
+    if (r->stuck) return;
+    r->stuck = true;
+    r->pause = CKPT__REMOTE_PAUSE;
+    if (r->again_at > soon) r->again_at = soon;
+}
+
 // The store would not remove what a line (NULL: none) tells of. When that is not one that it is known to hold, others are asked
 // for one by one until it has removed one.
 static void ckpt__remote_refuse(ckpt__remote *r, ckpt__index_line *l) {
@@ -42676,7 +42685,7 @@ static void ckpt__remote_refuse(ckpt__remote *r, ckpt__index_line *l) {
         r->again_at = now + r->pause;
     }
     if (l == NULL) return;
-    r->stuck = r->stuck || l->refused_at <= 0;
+    if (l->refused_at <= 0) ckpt__remote_stick(r);
     l->refused_at = now;
 }
 
@@ -42725,7 +42734,7 @@ static void ckpt__remote_emptied(ckpt__remote *r, const char *listing, bool all,
     ckpt__index_line *l = at >= 0 ? &r->ledger.lines[at] : NULL;
     if (l != NULL && (!l->removing || l->upload != CKPT__UPLOAD_LOCAL)) l = NULL;
     if (refused) ckpt__remote_refuse(r, l);
-    if (refused && l == NULL) r->stuck = true;
+    if (refused && l == NULL) ckpt__remote_stick(r);
     if (all) ckpt__remote_relent(r, l);
     if (l == NULL) return;
     l->removing = false;

@@ -2388,6 +2388,42 @@ static void test_removal_refused_for_some_time(void **state) {
     }
 }
 
+// One object has been held for very long, so that it is hardly asked for any more. When the store refuses another one the rest waits
+// no longer for that.
+static void test_removal_refused_for_another(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    m.r->d.num_remote_to_keep = 1;
+    fault_pause = 0.01;
+    run_open(m.r);
+    bucket_fail(b, "remove run/ba1.pt", CKPT_AUTH, -1);
+    save_wait(&m, 1);
+    save_held(&m, 2);
+    assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_AUTH);
+    int i = 2, held = 0;
+    ckpt__remote *r = &m.r->s->remotes[0];
+    for (double until = ckpt__os_now() + 20; (r->stuck || bucket_has(b, "run/ba2.pt")) && ckpt__os_now() < until;) save_wait(&m, ++i);
+    assert_false(r->stuck);
+    r->pause = 50000;                       // as after days
+    r->again_at = ckpt__os_now() + r->pause;
+    held = i;
+    bucket_fail(b, util_fmt("remove run/ba1.pt|remove run/ba%d.pt", held), CKPT_AUTH, -1);
+    bool gone = false;
+    for (double until = ckpt__os_now() + 20; !gone && ckpt__os_now() < until;) {
+        save_wait(&m, ++i);
+        gone = i > held + 2;
+        for (int j = held + 1; j < i; j++) gone = gone && !bucket_has(b, util_fmt("run/ba%d.pt", j));
+    }
+    assert_true(gone);
+    assert_true(bucket_has(b, "run/ba1.pt") && bucket_has(b, util_fmt("run/ba%d.pt", held)));
+    assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_AUTH);
+    ckpt_state_free(&m.r->st);
+    assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_AUTH);
+    bucket_end(b);
+    fault_pause = 900;
+}
+
 // The index says how far each upload is.
 static void test_index_state(void **state) {
     (void)state;
@@ -3532,7 +3568,7 @@ int main(void) {
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
         cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_at_each_start), cmocka_unit_test(test_removal_fails_for_one),
-        cmocka_unit_test(test_removal_refused_for_some_time),
+        cmocka_unit_test(test_removal_refused_for_some_time), cmocka_unit_test(test_removal_refused_for_another),
         cmocka_unit_test(test_index_state),
         cmocka_unit_test(test_next_process_finishes),
         cmocka_unit_test(test_replaced_before_it_was_noted),
