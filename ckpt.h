@@ -1060,7 +1060,9 @@ typedef struct ckpt_saver ckpt_saver;
 // folder is taken up here. COPY and LAZY allocate and touch their buffer here. *out is NULL after a failure. The
 // object belongs to one thread at a time, except where ckpt_saver_request says otherwise.
 // A relative folder is one of the working directory that the program has now, and should keep: after a chdir saves and
-// resume are CKPT_ARG, and write nothing, until it is back.
+// resume are CKPT_ARG, and write nothing, until it is back. Uploads go on meanwhile; what follows them in the folder is done
+// with the next save or wait when it is back, or by the next saver of the folder. A checkpoint of many files, all of which are
+// written, becomes one when it is back: till then ckpt_saver_wait is CKPT_ARG.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *desc);
 // Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL)
 // gets its timestamp. A damaged one is left where it is, reported to the logger, and the next older one is
@@ -42322,6 +42324,7 @@ typedef struct ckpt__remote {
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
     bool           unseen;              // nor could it be seen whether there is one, nor has this run put one since
     bool           silent;              // it did not answer when this rank took up what was left: it is not asked again for that
+    bool           owed;                // what has ended is not written down: the folder was out of reach. Guarded by the turn
     int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
     char           ending[CKPT__INDEX_ENDING];
     ckpt__index_cleared cleared;        // guarded by the saver's lock
@@ -46801,6 +46804,16 @@ static ckpt_err ckpt__saver_check_place(const ckpt_saver *s) {
     return CKPT_OK;
 }
 
+// The same for what ends in the background: while the folder is out of reach it is nobody's failure, but waits. The thread's
+// sentence stays.
+static bool ckpt__saver_is_in_place(const ckpt_saver *s) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    bool in_place = ckpt__saver_check_place(s) == CKPT_OK;
+    ckpt__error_last = kept;
+    return in_place;
+}
+
 //-- names -----------------------------------------------------------------------
 
 static ckpt_name_desc ckpt__saver_name_desc(const ckpt_saver *s, const ckpt_timestamp *t) {
@@ -47220,6 +47233,7 @@ static void ckpt__saver_drop_held(ckpt__saver_held *h) {
 }
 
 typedef struct ckpt__saver_clearing {
+    const ckpt_saver *saver;
     const char       *folder;
     ckpt__saver_held *held;
     ckpt__buf         path;
@@ -47230,6 +47244,8 @@ static ckpt_err ckpt__saver_clear_one(const char *name, const ckpt__os_info *inf
     ckpt__saver_clearing *c = (ckpt__saver_clearing *)user;
     int fd = -1;
     (void)info;
+    ckpt_err away = ckpt__saver_check_place(c->saver);      // for each: the sweeper may be at it when the program goes
+    if (away != CKPT_OK) return away;
     c->path.len = 0;
     ckpt__os_path_join(&c->path, c->folder, name);
     ckpt_err e = c->path.err != CKPT_OK ? c->path.err : ckpt__os_remove_slow(ckpt__buf_cstr(&c->path), &fd);
@@ -47242,13 +47258,14 @@ static ckpt_err ckpt__saver_clear_one(const char *name, const ckpt__os_info *inf
 // freed a change of a folder waits for them (rmdir on ext4: 0.3 s for a GiB).
 static ckpt_err ckpt__saver_take_away(const ckpt_saver *s, const char *folder, ckpt__saver_held *held) {
     ckpt__saver_clearing c;
+    c.saver = s;
     c.folder = folder;
     c.held = held;
     c.err = CKPT_OK;
     ckpt__buf_init(&c.path, &s->allocator);
     ckpt_err e = ckpt__index_walk(&s->allocator, folder, 0, ckpt__saver_clear_one, &c);
     if (e == CKPT_OK) e = c.err;
-    if (e == CKPT_OK) (void)ckpt__os_remove_dir(folder);
+    if (e == CKPT_OK && ckpt__saver_is_in_place(s)) (void)ckpt__os_remove_dir(folder);
     ckpt__buf_free(&c.path);
     return e;
 }
@@ -47707,6 +47724,13 @@ static void ckpt__saver_note_removal(ckpt_saver *s, ckpt_err e) {
     ckpt__os_mutex_unlock(&s->shared->lock);
 }
 
+// Writes a ledger down, or leaves that to ckpt__saver_arrive when the folder is in reach again. With the turn.
+static ckpt_err ckpt__saver_write_ledger(const ckpt_saver *s, ckpt__remote *r) {
+    if (ckpt__saver_is_in_place(s)) return ckpt__index_write(&r->ledger);
+    r->owed = true;
+    return CKPT_OK;
+}
+
 // An object that rotation has let go is gone, or could not be removed, which is said once. On a worker's thread.
 static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, void *user) {
     ckpt__saver_upload *up = (ckpt__saver_upload *)user;
@@ -47722,7 +47746,7 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     if (gone && ckpt__index_is_folder(name))        // now the files that it told of; not those of one that has its name by now
         ckpt__saver_condemn(s, up, name, up->edition + 1, up->edition + 1);
     ckpt__remote_removed(up->to, name, e);
-    ckpt_err wrote = s->books ? ckpt__index_write(&up->to->ledger) : CKPT_OK;
+    ckpt_err wrote = s->books ? ckpt__saver_write_ledger(s, up->to) : CKPT_OK;
     ckpt__saver_leave(s);
     if (wrote == CKPT_OK && rest) wrote = up->rest(s, up->to, 0, CKPT_OK, false);
     if (wrote != CKPT_OK && wrote != CKPT_CANCELLED) ckpt__saver_note_failure(s, true);
@@ -48058,8 +48082,8 @@ static ckpt_err ckpt__saver_make_room(ckpt_saver *s, ckpt__index *gone, bool lat
     return e;
 }
 
-// An upload of this process has ended (number), or those of an earlier one may have, or more wait than are kept (0). Without the
-// turn.
+// An upload of this process has ended (number), or those of an earlier one may have, or more wait than are kept (0). While the
+// folder is out of reach no more is done than to remember it. Without the turn.
 static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published) {
     ckpt__buf names;
     ckpt__index gone;
@@ -48070,13 +48094,22 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     if (number != 0) ckpt__remote_arrived(r, number, how, published);
     if (published) r->unseen = false;
     if (number != 0 && how != CKPT_OK) ckpt__remote_hope(r, number);
+    bool owed = r->owed;
+    r->owed = !ckpt__saver_is_in_place(s);
+    if (r->owed) {
+        if (number != 0) ckpt__saver_weigh(s, number);
+        ckpt__saver_leave(s);
+        ckpt__index_free(&gone);
+        return e;
+    }
     if (e == CKPT_OK) e = ckpt__saver_settle(s, r, number, &names, &count, &gone);
     if (e == CKPT_NO_SPACE && s->rule.uploaded) {           // that it came is written when what came has left
         e = ckpt__saver_make_room(s, &gone, false);
         if (e == CKPT_OK) e = ckpt__index_write(&r->ledger);
     }
     bool last = published || !r->links || !r->alone;        // else its link comes by itself, and ends here too
-    bool copied = e == CKPT_OK && number != 0 && how == CKPT_OK && last && ckpt__remote_is_copied(r, &s->remote_rule);
+    bool came = owed || (number != 0 && how == CKPT_OK && last);
+    bool copied = e == CKPT_OK && came && ckpt__remote_is_copied(r, &s->remote_rule);
     if (e == CKPT_OK) e = ckpt__saver_retire_unpinned(s, &gone, false);     // the writer may be about to use a name again
     if (e != CKPT_OK) {
         ckpt__saver_put_back(s, &gone);
@@ -48401,13 +48434,14 @@ static ckpt_err ckpt__saver_move_latest(ckpt_saver *s, const char *latest, const
     return ckpt__error_prefix(e, "cannot move %s", latest);
 }
 
-// Where more wait for a store than it is to keep some are given up now: the next upload that ends may be hours away.
+// Where more wait for a store than it is to keep some are given up now: the next upload that ends may be hours away. What
+// has ended while the folder was out of reach does not wait for it either.
 static ckpt_err ckpt__saver_arrive_behind(ckpt_saver *s) {
     ckpt_err e = CKPT_OK;
     for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) {
         ckpt__remote *r = &s->remotes[i];
         ckpt__saver_enter(s);
-        bool behind = r->uploader != NULL && ckpt__remote_is_behind(r, &s->remote_rule);
+        bool behind = r->uploader != NULL && (r->owed || ckpt__remote_is_behind(r, &s->remote_rule));
         ckpt__saver_leave(s);
         if (behind) e = ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
     }
@@ -50392,7 +50426,8 @@ static bool ckpt__saver_is_outdone(ckpt_saver *s, const ckpt__saver_flight *f) {
 // How far one is that waits for its store: all of this rank's files of it.
 static ckpt__saver_part ckpt__saver_stalled_state(ckpt_saver *s, ckpt__saver_flight *f) {
     ckpt__saver_part least = ckpt__saver_is_outdone(s, f) ? CKPT__PART_OUTDONE : CKPT__PART_DURABLE;
-    if (least == CKPT__PART_DURABLE && s->books && ckpt__os_now() < f->again_at) least = CKPT__PART_STALLED;
+    bool waits = s->books && (ckpt__os_now() < f->again_at || (f->again_at > 0 && !ckpt__saver_is_in_place(s)));
+    if (least == CKPT__PART_DURABLE && waits) least = CKPT__PART_STALLED;
     for (bool more = true; more; f = f->next) {
         ckpt__saver_part state = ckpt__saver_ask_after(s, f);
         if (state < least) least = state;
@@ -50709,6 +50744,11 @@ static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
     bool lacks = at >= 0 && s->index.lines[at].upload == CKPT__UPLOAD_FAILED;       // another store has not got it
     if (at >= 0 && !lacks) s->index.lines[at].upload = CKPT__UPLOAD_PUBLISHED;
     ckpt__os_mutex_unlock(&s->shared->lock);
+    if (!ckpt__saver_is_in_place(s)) {  // the next save writes it down
+        ckpt__saver_leave(s);
+        ckpt__index_free(&gone);
+        return e;
+    }
     if (e == CKPT_OK && s->leads) e = ckpt__index_lock(&s->index);
     if (e == CKPT_OK && s->leads) e = ckpt__saver_merge(s);
     if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, &gone);
@@ -50735,7 +50775,7 @@ static void ckpt__saver_mark_failed(ckpt_saver *s, ckpt__remote *r, uint64_t num
     ckpt__saver_enter(s);
     if (s->books) {
         ckpt__remote_arrived(r, number, CKPT_NET, false);
-        (void)ckpt__index_write(&r->ledger);
+        (void)ckpt__saver_write_ledger(s, r);
         ckpt__saver_weigh(s, number);
     } else {
         ckpt__saver_note_upload(s, number, CKPT__UPLOAD_FAILED);
@@ -50786,17 +50826,18 @@ static ckpt_err ckpt__saver_give_up(ckpt_saver *s, ckpt__saver_flight **list, bo
     return e;
 }
 
-// The listing of one that was taken off its list could not be handed over (the disk is full): it waits with those that wait for a
-// store, and is tried again in a second, or goes when newer ones take its place. Returns the failure, if it is the first.
-static ckpt_err ckpt__saver_put_off(ckpt_saver *s, ckpt__saver_flight *f, ckpt_err e) {
+// The listing of one that was taken off its list could not be handed over (the disk is full, or `away`: rank 0 is in another
+// directory): it waits with those that wait for a store, and is tried again in a second, or when rank 0 is back, or goes when
+// newer ones take its place. Returns the failure, if it is the first; the other is none.
+static ckpt_err ckpt__saver_put_off(ckpt_saver *s, ckpt__saver_flight *f, ckpt_err e, bool away) {
     ckpt__saver_flight **end = &s->stalled;
     ckpt__error_record why;
-    bool known = f->again_at > 0;
+    bool known = away || f->again_at > 0;
     ckpt__error_take(&why);
     while (*end != NULL) end = &(*end)->next;
     *end = f;
     f->next = NULL;
-    f->again_at = ckpt__os_now() + 1.0;
+    f->again_at = away ? DBL_MIN : ckpt__os_now() + 1.0;
     s->looked = 0;
     if (s->books) {
         ckpt__remote *r = &s->remotes[f->to];
@@ -50820,8 +50861,10 @@ static ckpt_err ckpt__saver_arrived(ckpt_saver *s, ckpt__saver_flight **list) {
         ckpt__saver_flight_free(s, f);
         return CKPT_OK;
     }
+    ckpt_err away = ckpt__ranks_share(&s->crew, s->books ? ckpt__saver_check_place(s) : CKPT_OK);
+    if (away != CKPT_OK) return ckpt__saver_put_off(s, f, away, true);
     ckpt_err e = ckpt__ranks_share_long(&s->crew, s->books ? ckpt__saver_announce(s, f) : CKPT_OK);
-    if (e != CKPT_OK) return ckpt__saver_put_off(s, f, e);
+    if (e != CKPT_OK) return ckpt__saver_put_off(s, f, e, false);
     ckpt__saver_flight_free(s, f);
     return !s->books && !ckpt__saver_flies(s, -1, number) ? ckpt__saver_mark_uploaded(s, number) : CKPT_OK;
 }
@@ -50989,7 +51032,7 @@ static ckpt_err ckpt__saver_end_removal(ckpt_saver *s, ckpt__saver_removal how) 
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
     for (int i = 0; i < s->remote_count; i++) {
-        ckpt_err wrote = ckpt__index_write(&s->remotes[i].ledger);
+        ckpt_err wrote = ckpt__saver_write_ledger(s, &s->remotes[i]);
         if (e == CKPT_OK) e = wrote;
     }
     ckpt__saver_leave(s);
@@ -51249,10 +51292,10 @@ static bool ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
     bool done = true;
     for (int i = 0; i < s->remote_count && done; i++) {
         ckpt__remote *r = &s->remotes[i];
-        if (r->uploader == NULL || (!r->own && !r->inherits)) continue;
-        done = ckpt__saver_await_left(s, r, deadline);
+        if (r->uploader == NULL) continue;
+        if (r->own || r->inherits) done = ckpt__saver_await_left(s, r, deadline);
         ckpt__saver_enter(s);
-        bool moves = ckpt__remote_moves(r);
+        bool moves = r->owed || ckpt__remote_moves(r);
         ckpt__saver_leave(s);
         if (moves && ckpt__saver_arrive(s, r, 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
@@ -54485,6 +54528,12 @@ static ckpt__saver_part ckpt__crew_part(ckpt_saver *s) {
     return part;
 }
 
+// The same for the others: a checkpoint that this rank cannot complete where the program is now waits until it is back.
+static ckpt__saver_part ckpt__crew_part_to_tell(ckpt_saver *s) {
+    ckpt__saver_part part = ckpt__crew_part(s);
+    return part == CKPT__PART_DURABLE && !ckpt__saver_is_in_place(s) ? CKPT__PART_BUSY : part;
+}
+
 // Everybody's failure is everybody's first one, if there was none.
 static ckpt_err ckpt__crew_note(ckpt_saver *s, ckpt_err e) {
     if (e != CKPT_OK) ckpt__saver_note_failure(s, false);
@@ -54641,7 +54690,7 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     ckpt__error_take(&kept);
     if (s->trouble.code == CKPT_OK && ckpt__saver_take_failure(s) != CKPT_OK) ckpt__error_take(&s->trouble);
     ckpt__error_last = kept;
-    ckpt__saver_part part = ckpt__crew_part(s);
+    ckpt__saver_part part = ckpt__crew_part_to_tell(s);
     w[CKPT__CREW_CALL] = say->call;
     w[CKPT__CREW_CALL_MOST] = -say->call;
     w[CKPT__CREW_BATCH] = say->batch;
@@ -54714,6 +54763,7 @@ static void ckpt__crew_give_back(ckpt_saver *s, const char *path) {
 static void ckpt__crew_take_back(ckpt_saver *s) {
     const ckpt__saver_pending *p = &s->pending;
     ckpt__buf dir;
+    if (!ckpt__saver_is_in_place(s)) return;    // the next open sweeps it
     ckpt__buf_init(&dir, &s->allocator);
     ckpt__os_path_dir(&dir, p->path);
     if (p->old != NULL) ckpt__crew_give_back(s, p->path);
@@ -55117,15 +55167,22 @@ static ckpt_err ckpt__crew_settle(ckpt_saver *s, const int64_t *w) {
     return CKPT_OK;
 }
 
-// Waits for the pending checkpoint, so that another may begin.
+// Is some rank in another directory than its folder is relative to? All hear of it.
+static ckpt_err ckpt__crew_check_place(ckpt_saver *s) {
+    return ckpt__ranks_share(&s->crew, ckpt__error_prefix(ckpt__saver_check_place(s), "%s is no checkpoint yet",
+                                                           s->pending.line.name));
+}
+
+// Waits for the pending checkpoint, so that another may begin. It stays pending where some rank is in another directory.
 static ckpt_err ckpt__crew_finish(ckpt_saver *s) {
     int64_t state[2];
     if (!s->pending.active) return CKPT_OK;         // the same on all ranks
     (void)ckpt__saver_await(s, true, 0);
     ckpt_err e = ckpt__ranks_meet(&s->crew);
-    state[0] = (int64_t)ckpt__crew_part(s);
+    state[0] = (int64_t)ckpt__crew_part_to_tell(s);
     state[1] = state[0] == (int64_t)CKPT__PART_FAILED ? s->ranks.rank : INT64_MAX;
     if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, state, 2);
+    if (e == CKPT_OK && state[0] == (int64_t)CKPT__PART_BUSY) e = ckpt__crew_check_place(s);
     if (e != CKPT_OK) return ckpt__crew_note(s, e);
     return state[0] == (int64_t)CKPT__PART_FAILED ? ckpt__crew_abandon(s, CKPT_OK, (int)state[1]) : ckpt__crew_commit(s);
 }
@@ -55344,6 +55401,7 @@ static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t, const in
     ckpt_err e = CKPT_OK, before = ckpt__crew_finish(s);
     ckpt__error_record first;
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
+    if (s->pending.active) return before;
     ckpt__error_take(&first);
     if (!s->checked) {
         e = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, &moment));
@@ -55540,6 +55598,9 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
         if (owed) ckpt__crew_meet(s, &first, e, false);
         if (owed) continue;
+        bool away = w[CKPT__CREW_PART] < 0 && w[CKPT__CREW_WORK] == 0;     // nobody writes, and it waits for a rank all the same
+        if (away) e = ckpt__crew_check_place(s);
+        if (away && e != CKPT_OK) return call == CKPT__CREW_CLOSE ? ckpt__crew_note(s, e) : e;
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHTS] != (int64_t)CKPT__PART_NONE ||
                      w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_REMOVAL] != (int64_t)CKPT__REMOVAL_NONE ||
                      w[CKPT__CREW_TROUBLE] != INT64_MAX || s->nearer || ckpt__crew_overlooks(s, w);

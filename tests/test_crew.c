@@ -3259,6 +3259,135 @@ static void test_store_waits_in_barrier(void **state) {
     }
 }
 
+// The directory is the process's: all ranks meet, one goes, all go on.
+static void all_go(tr_rank *r, const char *dir) {
+    TR_OK(r, tr_barrier(r));
+    if (r->rank == 0) TR_CHECK(r, chdir(dir) == 0);
+    TR_OK(r, tr_barrier(r));
+}
+
+static void wait_for(tr_rank *r, member *m, bool uploads) {
+    ckpt_saver_counts c;
+    bool done = false;
+    for (int i = 0; i < 5000 && !done; i++) {
+        ckpt__os_sleep(0.001);
+        ckpt_saver_stats(m->s, &c);
+        done = uploads ? c.pending == 0 : ckpt__crew_part(m->s) == CKPT__PART_DURABLE;
+    }
+    TR_CHECK(r, done);
+}
+
+// So long that the ranks have spoken.
+static void idle_about(tr_rank *r, member *m, int64_t step) {
+    for (int64_t end = step + 2 * CKPT__CREW_STRIDE; step <= end; step++) {
+        ckpt_timestamp t = at_batch(step);
+        TR_OK(r, ckpt_saver_batch_end(m->s, &t));
+    }
+}
+
+// A call returns before its file is there.
+static void write_slowly(const char *name, const char *path, int fd) {
+    (void)path, (void)fd;
+    if (strcmp(name, "fsync") == 0 && tr_self == NULL) ckpt__os_sleep(0.05);
+}
+
+typedef struct trip { const char *home, *other; bucket *b; } trip;
+
+// number: 0: waits at home; 1: saves abroad; 2: closes abroad while the listing is to go, 3: while a checkpoint is to be completed.
+static void wander(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    trip *way = (trip *)p->with;
+    ckpt_uploader *u[1] = { NULL };
+    member *m = member_new(r, p);
+    (void)snprintf(m->folder, sizeof m->folder, "run");
+    member_stores(m, &way->b, u, 1);
+    m->d.num_checkpoints_to_keep = p->keep;
+    if (member_open(m)) {
+        ckpt_timestamp t = at_batch(1);
+        member_set(m, 1);
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        wait_for(r, m, false);
+        all_go(r, way->other);          // it is written, and not a checkpoint yet
+        idle_about(r, m, 2);
+        TR_CHECK(r, ckpt_saver_wait(m->s, 0) == CKPT_ARG);
+        TR_CHECK(r, strstr(ckpt_last_error(), "working directory") != NULL && strstr(ckpt_last_error(), "no checkpoint yet") != NULL);
+        t = at_batch(3000);
+        if (p->number == 1) TR_CHECK(r, ckpt_saver_save(m->s, &t) == CKPT_ARG);
+        if (p->number == 3) {
+            TR_CHECK(r, ckpt_saver_close(m->s, 0) == CKPT_ARG);
+            m->s = NULL;
+        } else {
+            TR_CHECK(r, names_in(".")[0] == 0);
+            all_go(r, way->home);
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+            TR_CHECK(r, bucket_has(way->b, "run/ba1/.metadata"));
+            TR_OK(r, tr_barrier(r));
+            if (r->rank == 0) bucket_hold(way->b, true);
+            TR_OK(r, tr_barrier(r));
+            t = at_batch(4000);
+            member_set(m, 10);
+            TR_OK(r, ckpt_saver_save(m->s, &t));
+            wait_for(r, m, false);
+            TR_OK(r, tr_barrier(r));
+            TR_CHECK(r, ckpt_saver_wait(m->s, 0.05) == CKPT_TIMEOUT && m->s->flights != NULL);
+            all_go(r, way->other);
+            if (r->rank == 0) bucket_hold(way->b, false);
+            wait_for(r, m, true);
+            idle_about(r, m, 4001);
+            TR_CHECK(r, m->s->flights == NULL && m->s->stalled != NULL);
+            TR_CHECK(r, names_in(".")[0] == 0);
+            if (p->number != 2) all_go(r, way->home);
+            if (p->number != 2) TR_OK(r, ckpt_saver_wait(m->s, 0));
+            if (p->number != 2) TR_CHECK(r, bucket_has(way->b, "run/ba4000/.metadata"));
+        }
+    }
+    member_end_stores(m, u, 1, p->number == 1);
+}
+
+static void wandered(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    trip *way = (trip *)p->with;
+    ckpt_uploader *u[1] = { NULL };
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    (void)snprintf(m->folder, sizeof m->folder, "run");
+    member_stores(m, &way->b, u, 1);
+    m->d.num_checkpoints_to_keep = p->keep;
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e == (p->number == 3 ? CKPT_NOT_FOUND : CKPT_OK));
+        if (e == CKPT_OK) TR_CHECK(r, t.batch == 4000);
+        if (e == CKPT_OK) member_check(m, 10);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, u, 1, false);
+}
+
+// A program goes to another directory between the files of a checkpoint and its listing, and between those in a store and theirs: the
+// listing is written when it is back, and nothing where it has gone.
+static void test_chdir_before_the_listing(void **state) {
+    (void)state;
+    for (int number = 0; number < 4; number++) {
+        trip way;
+        plan p = plan_of(SHARDED);
+        way.home = util_temp_dir(), way.other = util_temp_dir(), way.b = bucket_new(NULL);
+        p.with = &way;
+        p.interval = "1000000ba";
+        p.snapshot = CKPT_SNAPSHOT_COPY;
+        p.number = number;
+        assert_int_equal(chdir(way.home), 0);
+        fault_watch = write_slowly;
+        tr_run(tr_new(2), wander, &p);
+        fault_watch = NULL;
+        assert_string_equal(names_in(way.other), "");
+        assert_int_equal(chdir(way.home), 0);
+        tr_run(tr_new(2), wandered, &p);
+        if (number != 3) assert_true(bucket_has(way.b, "run/ba4000/.metadata") && bucket_has(way.b, "run/ba4000/__1_0.pt"));
+        assert_string_equal(names_in("run"), number == 3 ? "" : "ba1 ba4000 latest-rank0.pt");
+        bucket_end(way.b);
+    }
+}
+
 // CKPT_KEEP_NONE: a folder stays until it is published, and no longer.
 static void test_store_only(void **state) {
     (void)state;
@@ -5266,7 +5395,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_store_fewer),
         cmocka_unit_test(test_store_out_of_step), cmocka_unit_test(test_store_overtaken),
-        cmocka_unit_test(test_store_waits_in_barrier),
+        cmocka_unit_test(test_store_waits_in_barrier), cmocka_unit_test(test_chdir_before_the_listing),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
         cmocka_unit_test(test_fails_once_for_all), cmocka_unit_test(test_store_away), cmocka_unit_test(test_store_robbed), cmocka_unit_test(test_wait_for_nothing),

@@ -2318,6 +2318,29 @@ static void test_chdir(void **state) {
     assert_int_equal(chdir(before), 0);
 }
 
+// Nor does the sweeper take away there what has the name of a folder that was let go of here.
+static void test_chdir_before_the_sweeper(void **state) {
+    (void)state;
+    const char *home = util_temp_dir(), *other = util_temp_dir();
+    char before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(home), 0);
+    run *r = run_new("run");
+    run_open(r);
+    assert_int_equal(chdir(other), 0);
+    util_mkdir("run");
+    util_mkdir("run/ba1");
+    util_mkdir("run/ba2");
+    util_write_text("run/ba1/__0_0.pt", "x");
+    ckpt__saver_clear_later(r->s, "run/ba1");
+    ckpt__saver_clear_later(r->s, "run/ba2");
+    assert_true(ckpt__saver_await_clear(r->s, NULL, 0));
+    assert_true(util_exists("run/ba1/__0_0.pt") && util_exists("run/ba2"));
+    assert_int_equal(chdir(home), 0);
+    run_end(r);
+    assert_int_equal(chdir(before), 0);
+}
+
 int main(void) {
     fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
     util_clear_env();
@@ -2358,7 +2381,7 @@ int main(void) {
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_who_waits_is_heard),
         cmocka_unit_test(test_failing_device),
-        cmocka_unit_test(test_chdir),
+        cmocka_unit_test(test_chdir), cmocka_unit_test(test_chdir_before_the_sweeper),
         cmocka_unit_test(test_bad_descs),
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_folder_is_checked_at_open),

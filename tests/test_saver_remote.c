@@ -251,6 +251,133 @@ static void test_link_in_the_way(void **state) {
     ckpt_state_free(&r->st);
 }
 
+// All files of a folder, byte for byte.
+static const char *bytes_in(const char *dir) {
+    char *all = util_fmt("%s", util_list(dir)), *save = NULL, *out = util_fmt("%s", "");
+    for (char *name = strtok_r(all, "\n", &save); name != NULL; name = strtok_r(NULL, "\n", &save)) {
+        const char *path = util_join(dir, name);
+        struct stat st;
+        size_t size = 0;
+        if (lstat(path, &st) != 0 || S_ISDIR(st.st_mode)) continue;
+        char *text = S_ISLNK(st.st_mode) ? (char *)util_link_target(path) : util_read(path, &size);
+        if (S_ISLNK(st.st_mode)) size = strlen(text);
+        out = util_fmt("%s%s %ld %08lx\n", out, name, (long)st.st_ino, (unsigned long)ckpt__digest_crc32(0, text, size));
+    }
+    return out;
+}
+
+static void await_uploads(const run *r, uint64_t uploaded) {
+    ckpt_saver_counts c = { 0 };
+    for (int i = 0; i < 5000; i++) {
+        ckpt_saver_stats(r->s, &c);
+        if (c.uploaded >= uploaded && c.pending == 0) return;
+        usleep(1000);
+    }
+    fail_msg("%d are uploaded, %d are pending", (int)c.uploaded, (int)c.pending);
+}
+
+// An upload ends while the program is in another directory, where there may be a finished run of the same relative name: nothing
+// there is touched, and what follows is done when the program is back, by a wait, a save, or the next process.
+static void check_chdir(int keep, bool twin, int then) {
+    const char *home = util_temp_dir(), *other = util_temp_dir();
+    bucket *b = bucket_new(NULL), *far = bucket_new(NULL);
+    assert_int_equal(chdir(other), 0);
+    if (twin) {
+        remote_run was = remote_new("run", far);
+        run_open(was.r);
+        for (int i = 1; i <= 2; i++) save_wait(&was, i);
+        remote_end(&was);
+        pin("run", "ba2.pt", true);
+        assert_int_equal(link("run/ba2.pt", "run/ba3.pt"), 0);
+    }
+    assert_int_equal(chdir(home), 0);
+    remote_run m = remote_new("run", b);
+    m.r->d.num_checkpoints_to_keep = keep;
+    m.r->d.num_remote_to_keep = 2;
+    run_open(m.r);
+    save_wait(&m, 1);
+    if (keep == CKPT_KEEP_ALL) pin("run", "ba1.pt", true);
+    bucket_hold(b, true);
+    for (int i = 2; i <= 3; i++) run_save(m.r, i);
+    assert_int_equal(chdir(other), 0);
+    const char *before = twin ? bytes_in("run") : "";
+    bucket_hold(b, false);
+    await_uploads(m.r, 3);
+    if (twin) assert_string_equal(bytes_in("run"), before);
+    assert_string_equal(names_in("."), twin ? "run" : "");
+    assert_true(bucket_has(b, "run/ba1.pt"));
+    if (then == 2) remote_end(&m);                      // it ends without going back
+    if (twin) assert_string_equal(bytes_in("run"), before);
+    assert_int_equal(chdir(home), 0);
+    int last = then == 1 ? 4 : 3;
+    if (then == 2) {
+        m = remote_new("run", b);
+        m.r->d.num_checkpoints_to_keep = keep;
+        m.r->d.num_remote_to_keep = 2;
+        run_open(m.r);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(m.r->s, &t));
+        assert_int_equal(t.batch, 3);
+    }
+    if (then == 1) save_wait(&m, 4);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_null(strstr(util_read(ledger_path("run"), NULL), "pending"));
+    assert_null(strstr(util_read("run/.ckpt-index.jsonl", NULL), "pending"));
+    const char *all = last == 4 ? "ba1.pt ba2.pt ba3.pt ba4.pt latest.pt" : "ba1.pt ba2.pt ba3.pt latest.pt";
+    if (keep == CKPT_KEEP_ALL) assert_string_equal(names_in("run"), all);
+    else if (then != 2) assert_string_equal(names_in("run"), "");
+    if (keep == CKPT_KEEP_ALL) {
+        ckpt_folder *f = look_into("run");
+        ckpt_checkpoint e;
+        ok(ckpt_folder_entry(f, at_name(f, "ba1.pt"), &e));
+        assert_true(e.pinned);
+        ckpt_folder_close(f);
+    }
+    if (then != 2) assert_int_equal(bucket_has(b, "run/ba1.pt"), keep == CKPT_KEEP_ALL);        // it was pinned
+    assert_string_equal(bucket_text(b, "run/latest.pt.symlink"), util_fmt("run/ba%d.pt", last));
+    remote_end(&m);
+    bucket_end(b);
+    bucket_end(far);
+}
+
+static void test_chdir_while_uploading(void **state) {
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        for (int twin = 0; twin < 2; twin++) {
+            for (int then = 0; then < 3; then++) check_chdir(keep == 0 ? CKPT_KEEP_ALL : CKPT_KEEP_NONE, twin != 0, then);
+        }
+    }
+}
+
+// The same when the folder itself has got another name, and another saver has opened one of its own name.
+static void test_upload_ends_in_a_moved_folder(void **state) {
+    (void)state;
+    const char *here = util_temp_dir(), *dir = util_join(here, "run"), *old = util_join(here, "run.old");
+    bucket *b = bucket_new(NULL), *far = bucket_new(NULL);
+    remote_run m = remote_new(dir, b);
+    ok(ckpt_uploader_close(m.u, 0));
+    m.u = uploader_on(b, util_temp_dir());              // whose staged file does not move
+    m.r->d.uploaders = &m.u;
+    run_open(m.r);
+    bucket_hold(b, true);
+    run_save(m.r, 1);
+    assert_int_equal(rename(dir, old), 0);
+    remote_run now = remote_new(dir, far);
+    run_open(now.r);
+    for (int i = 1; i <= 2; i++) save_wait(&now, i);
+    const char *before = bytes_in(dir);
+    bucket_hold(b, false);
+    await_uploads(m.r, 1);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bytes_in(dir), before);
+    remote_end(&m);
+    assert_string_equal(names_in(dir), "ba1.pt ba2.pt latest.pt");
+    save_wait(&now, 3);
+    remote_end(&now);
+    bucket_end(b);
+    bucket_end(far);
+}
+
 // In "/" the folder of file:///x is /x itself: uploading each file over itself is refused.
 static void test_uri_folder_is_itself(void **state) {
     (void)state;
@@ -3516,6 +3643,7 @@ int main(void) {
         cmocka_unit_test(test_trainer_save_folder),
         cmocka_unit_test(test_uri_folder),
         cmocka_unit_test(test_link_in_the_way),
+        cmocka_unit_test(test_chdir_while_uploading), cmocka_unit_test(test_upload_ends_in_a_moved_folder),
         cmocka_unit_test(test_uri_folder_is_itself), cmocka_unit_test(test_uri_folder_is_nothing),
         cmocka_unit_test(test_trial_is_in_the_folder),
         cmocka_unit_test(test_two_destinations),
