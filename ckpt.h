@@ -40772,9 +40772,10 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     s.user = &sending;
     s.meter = it->told != NULL ? &it->told->meter : &it->meter;
     s.near = it->data;
-    s.unsure = it->unsure || (it->adopted && !it->again);       // of a try of our own it is known what it came to
+    bool handed_again = it->made != 0 && !it->overwrite;        // an earlier process may have got it through, unseen
+    s.unsure = it->unsure || (it->adopted && !it->again) || handed_again;       // of a try of our own it is known what it came to
     // The ranks that go on from a checkpoint hand over again what a dead one left, which one of them finds meanwhile.
-    s.inherited = it->left;
+    s.inherited = it->left || handed_again;
     bool over = false, local = e != CKPT_OK;
     if (e == CKPT_OK && it->left && it->overwrite) e = ckpt__uploader_look_for_newer(u, it, &s, &retry, &over);
     else if (e == CKPT_OK && it->adopted && !sending.begun) e = ckpt__uploader_look_first(it, &s, &retry, &over);
@@ -50051,6 +50052,23 @@ static bool ckpt__saver_may_be_earlier(const ckpt_saver *s, const ckpt__index_li
     return ckpt__saver_varies_between(s, s->remote_name, &l->t, &later, &varies) == CKPT_OK && !varies;
 }
 
+// What an earlier process noted, and the uploader does not have, is handed over although the store cannot be asked: what is there
+// of its name by then stays, unless it can only be an earlier save of this run. That file may be gone or damaged.
+static ckpt_err ckpt__saver_send_unseen(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *in_store) {
+    ckpt__saver_left left;
+    ckpt__saver_left_init(&left, &s->allocator, 0);
+    ckpt__saver_enter(s);
+    int local = ckpt__remote_find(&s->index, in_store->number);
+    bool here = local >= 0 && !s->index.lines[local].stray && ckpt__saver_left_take(s, &left, &s->index.lines[local]);
+    ckpt__saver_leave(s);
+    left.line.inherited = true;
+    left.line.wary = !ckpt__saver_may_be_earlier(s, in_store);
+    ckpt_err e = left.name.err;
+    if (here && ckpt__saver_is_sound(s, left.path.data)) e = ckpt__saver_stage_one(s, r, &left.line, left.path.data);
+    ckpt__saver_left_free(&left);
+    return e;
+}
+
 // What an earlier process handed over: the uploader is at it, or the store has it, or it has to be handed over again. That is
 // another run's own business: here it would get this run's name. asks: the store may be asked.
 static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_t number, bool asks) {
@@ -50070,10 +50088,17 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     ckpt__saver_leave(s);
     // One that has failed already is kept, and may be tried again.
     ckpt_err e = left.name.err;
-    if (!known || queued || failed || in_store.others || !asks || e != CKPT_OK) { ckpt__saver_left_free(&left); return e; }
+    if (!known || queued || failed || in_store.others || e != CKPT_OK) { ckpt__saver_left_free(&left); return e; }
     bool folder = ckpt__index_is_folder(in_store.name);
-    e = ckpt__saver_stat_object(s, r, &in_store, &info);
-    if (e == CKPT_OK || e == CKPT_NOT_FOUND) {
+    if (asks) e = ckpt__saver_stat_object(s, r, &in_store, &info);
+    bool unseen = !asks || (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_NOMEM);
+    if (unseen && !folder && !refused) {
+        ckpt__error_record why;
+        ckpt__error_take(&why);
+        ckpt_err sent = ckpt__saver_send_unseen(s, r, &in_store);
+        if (e == CKPT_OK || sent == CKPT_NOMEM) e = sent;
+        else ckpt__error_last = why;
+    } else if (!unseen && (e == CKPT_OK || e == CKPT_NOT_FOUND)) {
         sums = e == CKPT_OK && info.has_crc && in_store.has_checksum;
         same = e == CKPT_OK && info.size == in_store.bytes && (!sums || info.crc == in_store.checksum);
         absent = e == CKPT_NOT_FOUND;
