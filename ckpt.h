@@ -853,7 +853,8 @@ typedef struct ckpt_load_desc {
 // any other. file:// is read where it lies.
 // CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED; of stores also
 // CKPT_AUTH (which is never NOT_FOUND), CKPT_NET, CKPT_TIMEOUT, CKPT_NO_SPACE; and what st->copy returned, but CKPT_CANCELLED
-// where that would be taken for the file's fault (CKPT_IO, _CORRUPT, _NOT_FOUND, _MISMATCH). Blocks. Any thread.
+// where that would be taken for the file's fault (CKPT_IO, _CORRUPT, _NOT_FOUND, _MISMATCH), as where an attached file cannot be
+// written to where it is bound (CKPT_NO_SPACE if the disk is full). Blocks. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at);
 
 typedef enum ckpt_kind {
@@ -1087,9 +1088,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // resume_offline; what is known to be in the store and was not to be had is no fresh start even then. CKPT_NOMEM: memory,
 // descriptors or processes are short, or a tool that decompresses was killed or did not start, which says nothing of the files.
 // CKPT_IO, of the open too: the folder's index cannot be read. It may be whole, and has the pins, so that it is not made anew.
-// A state.copy that fails ends it, as it ends ckpt_load; so does a machine that cannot hold the copy that it is sent, or fetches
-// after rank 0, in TMPDIR (else /tmp) or its folder: CKPT_CANCELLED, where its own code would be taken for the checkpoint's
-// fault. Call it before the first save.
+// A state.copy that fails ends it, as it ends ckpt_load, and an attached file that cannot be written; so does a machine that
+// cannot hold the copy that it is sent, or fetches after rank 0, in TMPDIR (else /tmp) or its folder: CKPT_CANCELLED, where its own
+// code would be taken for the checkpoint's fault. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count, nor for the same counters where no batches are counted. Nothing due: nanoseconds.
@@ -15091,6 +15092,19 @@ static ckpt_err ckpt__file_commit(ckpt__file_new *n, bool overwrite) {
     return e;
 }
 
+// What keeps this machine from writing a file says nothing of the checkpoint that is read for it, nor of the store that has it:
+// no older one must be taken for that.
+static ckpt_err ckpt__file_unheld(ckpt_err e) {
+    bool file = e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND;
+    bool store = e == CKPT_AUTH || e == CKPT_NET || e == CKPT_TIMEOUT;
+    return file || store ? CKPT_CANCELLED : e;
+}
+
+// The same of an attached file, which is written to where it is bound.
+static ckpt_err ckpt__file_unattached(ckpt_err e, const char *path) {
+    return ckpt__error_prefix(ckpt__file_unheld(e), "cannot write the attached file %s", path);
+}
+
 // A small file, whole or absent: the index, a .symlink text.
 static ckpt_err ckpt__file_put(const char *path, const void *bytes, size_t size, bool overwrite, const ckpt_allocator *a) {
     ckpt__file_new n;
@@ -16066,21 +16080,21 @@ static ckpt_err ckpt__file_extract(const ckpt_file *f, const ckpt__entry *e, con
     ckpt_err err = ckpt__file_begin(&n, path, true, &f->allocator);
     uint32_t crc = 0;
     char *block = err == CKPT_OK ? (char *)ckpt__mem_resize(&f->allocator, NULL, 0, 65536) : NULL;
-    if (err != CKPT_OK) return ckpt__error_prefix(err, "cannot write %s", path);
+    if (err != CKPT_OK) return ckpt__file_unattached(err, path);
     if (block == NULL) err = CKPT_NOMEM;
     for (uint64_t at = 0; at < e->size && err == CKPT_OK; at += 65536) {
         size_t size = e->size - at < 65536 ? (size_t)(e->size - at) : 65536;
         err = ckpt__file_pread(f, block, size, e->offset + at);
         if (err != CKPT_OK) break;
         crc = ckpt__digest_crc32(crc, block, size);
-        err = ckpt__os_pwrite(n.fd, block, size, at, n.temp.data);
+        err = ckpt__file_unattached(ckpt__os_pwrite(n.fd, block, size, at, n.temp.data), path);
     }
     ckpt__mem_free(&f->allocator, block, 65536);
     const ckpt__blob *blob = e->blob >= 0 ? &f->toc.blobs[e->blob] : NULL;
     if (err == CKPT_OK && blob != NULL && blob->has_crc && blob->offset == e->offset && blob->size == e->size && blob->crc != crc)
         err = ckpt__error_set(CKPT_CORRUPT, "the attached file '%s' is damaged: its checksum does not fit", e->name);
-    if (err == CKPT_OK) err = ckpt__file_commit(&n, true);
-    else ckpt__file_abort(&n);
+    if (err == CKPT_OK) return ckpt__file_unattached(ckpt__file_commit(&n, true), path);
+    ckpt__file_abort(&n);
     return err;
 }
 
@@ -45871,7 +45885,7 @@ static ckpt_err ckpt__shard_extract(const ckpt__shard_meta *m, const ckpt__shard
     const ckpt__entry *x = &m->view.toc.entries[entry];
     ckpt__file_new n;
     ckpt_err e = ckpt__file_begin(&n, path, true, &m->allocator);
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot write %s", path);
+    if (e != CKPT_OK) return ckpt__file_unattached(e, path);
     char *block = (char *)ckpt__mem_resize(&m->allocator, NULL, 0, BLOCK);
     if (block == NULL) e = CKPT_NOMEM;
     ckpt__engine_job quiet = *job;
@@ -45889,11 +45903,11 @@ static ckpt_err ckpt__shard_extract(const ckpt__shard_meta *m, const ckpt__shard
         if (e == CKPT_OK) e = ckpt__shard_read(&r, NULL, &quiet);
         ckpt__shard_add_count(count, &r.count);
         ckpt__shard_reader_free(&r);
-        if (e == CKPT_OK) e = ckpt__os_pwrite(n.fd, block, size, at, n.temp.data);
+        if (e == CKPT_OK) e = ckpt__file_unattached(ckpt__os_pwrite(n.fd, block, size, at, n.temp.data), path);
     }
     ckpt__mem_free(&m->allocator, block, BLOCK);
-    if (e == CKPT_OK) e = ckpt__file_commit(&n, true);
-    else ckpt__file_abort(&n);
+    if (e == CKPT_OK) return ckpt__file_unattached(ckpt__file_commit(&n, true), path);
+    ckpt__file_abort(&n);
     return e;
 }
 
@@ -52585,13 +52599,10 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
 
 //-- trying one --------------------------------------------------------------------
 
-// What a machine cannot write says nothing of the checkpoint, which is whole elsewhere, nor of the store that has it: no
-// older one must be taken for that.
+// Says of a failure that it was this machine's, of the checkpoint, which is whole elsewhere.
 static ckpt_err ckpt__resume_unheld(ckpt_err e) {
-    bool file = e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND;
-    bool store = e == CKPT_AUTH || e == CKPT_NET || e == CKPT_TIMEOUT;
-    bool blames = file || store;
-    return blames ? ckpt__error_prefix(CKPT_CANCELLED, "this machine cannot hold a copy of what others have") : e;
+    ckpt_err code = ckpt__file_unheld(e);
+    return code != e ? ckpt__error_prefix(code, "this machine cannot hold a copy of what others have") : e;
 }
 
 // Where a checkpoint is fetched to: beside its final name, so that it needs only a new one; elsewhere on a rank that does not

@@ -938,6 +938,45 @@ static void test_ignored_time(void **state) {
     }
 }
 
+// An attached file that cannot be written to where it is bound says nothing of the checkpoint: no older one is taken for that.
+static const char *attached_call;
+static int attached_errnum;
+
+static void attached_spy(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/.words.txt.") != NULL) fault_arm_call(attached_call, attached_errnum, 1);
+}
+
+static void test_attached_unwritten(void **state) {
+    (void)state;
+    static const struct { const char *call; int errnum; ckpt_err err; } rows[] = {
+        { "open", EIO, CKPT_CANCELLED }, { "open", EACCES, CKPT_CANCELLED }, { "pwrite", ESTALE, CKPT_CANCELLED },
+        { "fsync", EIO, CKPT_CANCELLED }, { "rename", EIO, CKPT_CANCELLED }, { "pwrite", ENOSPC, CKPT_NO_SPACE },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        const char *dir = util_temp_dir(), *attached = util_join(util_temp_dir(), "words.txt");
+        run *r = run_new(dir);
+        ckpt_timestamp t;
+        util_write_text(attached, "a b c\n");
+        r->d.filename = "ba{batch}.tar";
+        r->d.latest_filename = "latest.tar";
+        ckpt_bind_file(&r->st, "words", attached);
+        run_open(r);
+        run_save(r, 1);
+        run_save(r, 2);
+        attached_call = rows[i].call;
+        attached_errnum = rows[i].errnum;
+        fault_set_spy(attached_spy);
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        if (e != rows[i].err) fail_msg("%s %d: %s: %s", rows[i].call, rows[i].errnum, ckpt_err_name(e), ckpt_last_error());
+        assert_non_null(strstr(ckpt_last_error(), util_fmt("cannot write the attached file %s", attached)));
+        ok(ckpt_saver_resume(r->s, &t));
+        assert_int_equal(t.batch, 2);
+        run_end(r);
+    }
+}
+
 int main(void) {
     fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
     util_clear_env();
@@ -968,7 +1007,7 @@ int main(void) {
         cmocka_unit_test(test_untold_tool),
         cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
-        cmocka_unit_test(test_ignored_time),
+        cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_attached_unwritten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
