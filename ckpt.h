@@ -854,7 +854,8 @@ typedef struct ckpt_load_desc {
 // CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED; of stores also
 // CKPT_AUTH (which is never NOT_FOUND), CKPT_NET, CKPT_TIMEOUT, CKPT_NO_SPACE; and what st->copy returned, but CKPT_CANCELLED
 // where that would be taken for the file's fault (CKPT_IO, _CORRUPT, _NOT_FOUND, _MISMATCH), as where an attached file cannot be
-// written to where it is bound (CKPT_NO_SPACE if the disk is full). Blocks. Any thread.
+// written to where it is bound, and of a sharded one what must be brought here whole cannot be held in TMPDIR (CKPT_NO_SPACE if
+// the disk is full). Blocks. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at);
 
 typedef enum ckpt_kind {
@@ -1089,8 +1090,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // descriptors or processes are short, or a tool that decompresses was killed or did not start, which says nothing of the files.
 // CKPT_IO, of the open too: the folder's index cannot be read. It may be whole, and has the pins, so that it is not made anew.
 // A state.copy that fails ends it, as it ends ckpt_load, and an attached file that cannot be written; so does a machine that
-// cannot hold the copy that it is sent, or fetches after rank 0, in TMPDIR (else /tmp) or its folder: CKPT_CANCELLED, where its own
-// code would be taken for the checkpoint's fault. Call it before the first save.
+// cannot hold the copy that it is sent, or fetches, in TMPDIR (else /tmp) or its folder: CKPT_CANCELLED, where its own code would
+// be taken for the checkpoint's fault, or the store's. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
 // twice for one batch count, nor for the same counters where no batches are counted. Nothing due: nanoseconds.
@@ -15098,6 +15099,12 @@ static ckpt_err ckpt__file_unheld(ckpt_err e) {
     bool file = e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND;
     bool store = e == CKPT_AUTH || e == CKPT_NET || e == CKPT_TIMEOUT;
     return file || store ? CKPT_CANCELLED : e;
+}
+
+// The same of a copy of what others have.
+static ckpt_err ckpt__file_unheld_copy(ckpt_err e) {
+    ckpt_err code = ckpt__file_unheld(e);
+    return code != e ? ckpt__error_prefix(code, "this machine cannot hold a copy of what others have") : e;
 }
 
 // The same of an attached file, which is written to where it is bound.
@@ -37523,6 +37530,7 @@ typedef struct ckpt__fetch {
     const ckpt__store_stat *known;                  // what a stat said just before; NULL: asks
     uint64_t                size;                   // out
     int                     attempt;                // out: ckpt_progress's
+    bool                    unheld;                 // out: it failed because this machine could not write the file
 } ckpt__fetch;
 
 // One call of ckpt__fetch_run.
@@ -37847,6 +37855,7 @@ static ckpt_err ckpt__fetch_fill(ckpt__fetch_job *j) {
     ckpt_err e = CKPT_OK;
     if (ranges) {
         e = ckpt__os_allocate(n->fd, j->info.size, n->temp.data);
+        j->f->unheld = e != CKPT_OK;
     } else {
         (void)ckpt__os_close(n->fd, n->temp.data);
         n->fd = -1;
@@ -37879,14 +37888,20 @@ static ckpt_err ckpt__fetch_once(ckpt__fetch_job *j) {
     if (f->known != NULL) j->info = *f->known;
     ckpt_err e = f->known != NULL ? CKPT_OK : ckpt__fetch_stat(f->store, f->name, &j->info, &j->retry);
     if (e == CKPT_OK && j->info.size >= CKPT__FETCH_SWEEP_FROM) ckpt__fetch_sweep(f);
-    if (e == CKPT_OK) e = ckpt__file_begin(&n, f->destination, f->overwrite, &f->store->allocator);
+    if (e != CKPT_OK) return e;
+    e = ckpt__file_begin(&n, f->destination, f->overwrite, &f->store->allocator);
+    f->unheld = e != CKPT_OK;
     if (e != CKPT_OK) return e;
     ckpt__meter_set(&j->meter->total, j->info.size);
     j->file = &n;
-    e = ckpt__fetch_fill(j);
-    if (e == CKPT_OK) e = ckpt__file_commit(&n, f->overwrite);
-    else ckpt__file_abort(&n);
     f->size = j->info.size;
+    e = ckpt__fetch_fill(j);
+    if (e != CKPT_OK) {
+        ckpt__file_abort(&n);
+        return e;
+    }
+    e = ckpt__file_commit(&n, f->overwrite);
+    f->unheld = e != CKPT_OK;
     return e;
 }
 
@@ -37895,6 +37910,7 @@ static ckpt_err ckpt__fetch_object(ckpt__fetch *f) {
     ckpt__fetch_job j;
     memset(&j, 0, sizeof j);
     j.f = f;
+    f->unheld = false;
     j.direct.fd = -1;
     j.began = ckpt__os_now();
     j.meter = f->meter != NULL ? f->meter : &j.own;
@@ -45614,7 +45630,7 @@ static ckpt_err ckpt__shard_fetch(const ckpt__shard_meta *m, const ckpt__shard_p
     ckpt_file unpacked;
     ckpt__os_info info;
     ckpt__buf path, near, temp;
-    bool fetched = false;
+    bool fetched = false, unheld = false;
     memset(&unpacked, 0, sizeof unpacked);
     unpacked.allocator = m->allocator;
     unpacked.src.fd = -1;
@@ -45635,10 +45651,12 @@ static ckpt_err ckpt__shard_fetch(const ckpt__shard_meta *m, const ckpt__shard_p
         g.retry = p->retry;
         if (e == CKPT_OK) e = ckpt__fetch_run(&g);
         fetched = e == CKPT_OK;
+        unheld = g.unheld;
         unpacked.path = temp.data;
     }
     if (e == CKPT_OK) e = ckpt__os_open_read(&unpacked.src.fd, unpacked.path);
     if (e == CKPT_OK) e = ckpt__os_fstat(unpacked.src.fd, &info, unpacked.path);
+    if (unheld || fetched) e = ckpt__file_unheld_copy(e);
     if (e == CKPT_OK) {
         unpacked.src.path = unpacked.path;
         unpacked.src.size = info.size;
@@ -52599,12 +52617,6 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
 
 //-- trying one --------------------------------------------------------------------
 
-// Says of a failure that it was this machine's, of the checkpoint, which is whole elsewhere.
-static ckpt_err ckpt__resume_unheld(ckpt_err e) {
-    ckpt_err code = ckpt__file_unheld(e);
-    return code != e ? ckpt__error_prefix(code, "this machine cannot hold a copy of what others have") : e;
-}
-
 // Where a checkpoint is fetched to: beside its final name, so that it needs only a new one; elsewhere on a rank that does not
 // write.
 static ckpt_err ckpt__resume_scratch(ckpt_saver *s, const char *name, ckpt__buf *out) {
@@ -52612,7 +52624,7 @@ static ckpt_err ckpt__resume_scratch(ckpt_saver *s, const char *name, ckpt__buf 
     ckpt__buf_init(&near, &s->allocator);
     if (!s->books) ckpt__file_sweep(ckpt__os_temp_dir(), &s->allocator);       // what a killed process has fetched
     ckpt__os_path_join(&near, s->books ? s->root : ckpt__os_temp_dir(), ckpt__os_path_base(name));
-    ckpt_err e = s->books ? CKPT_OK : ckpt__resume_unheld(ckpt__os_mkdirs(ckpt__os_temp_dir()));
+    ckpt_err e = s->books ? CKPT_OK : ckpt__file_unheld_copy(ckpt__os_mkdirs(ckpt__os_temp_dir()));
     if (e == CKPT_OK) e = near.err != CKPT_OK ? near.err : ckpt__file_temp_name(out, ckpt__buf_cstr(&near));
     ckpt__buf_free(&near);
     return e;
@@ -52634,7 +52646,8 @@ static ckpt_err ckpt__resume_fetch_name(ckpt_saver *s, const ckpt__remote *from,
     fetch.destination = temp->data;
     if (e != CKPT_OK) return e;
     ckpt__error_log(&s->logger, CKPT_LOG_INFO, "fetching %s%s", from->store->uri, name);
-    return ckpt__fetch_run(&fetch);
+    e = ckpt__fetch_run(&fetch);
+    return fetch.unheld ? ckpt__file_unheld_copy(e) : e;
 }
 
 // Takes the fetched file away, if it still has that name; the thread's sentence stays.
@@ -52867,7 +52880,7 @@ static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size
     bool reads = s->ranks.rank == from, begun = false;
     ckpt_err e = reads ? ckpt__os_open_read(&fd, path) : CKPT_OK;
     if (writes) {
-        e = ckpt__resume_unheld(ckpt__file_begin(&n, path, true, &s->allocator));
+        e = ckpt__file_unheld_copy(ckpt__file_begin(&n, path, true, &s->allocator));
         begun = e == CKPT_OK;
     }
     e = ckpt__ranks_share_long(&s->crew, e);
@@ -52879,12 +52892,12 @@ static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size
         e = ckpt__ranks_meet(&s->crew);         // for the disks, block by block
         if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, block, part, from);
         if (e == CKPT_OK && writes && own == CKPT_OK)
-            own = ckpt__resume_unheld(ckpt__os_pwrite(n.fd, block, part, at, n.temp.data));
+            own = ckpt__file_unheld_copy(ckpt__os_pwrite(n.fd, block, part, at, n.temp.data));
         at += part;
     }
     if (e == CKPT_OK) e = ckpt__ranks_share_long(&s->crew, own);
     ckpt__os_drop(fd);
-    if (begun && e == CKPT_OK) e = ckpt__resume_unheld(ckpt__file_commit(&n, true));
+    if (begun && e == CKPT_OK) e = ckpt__file_unheld_copy(ckpt__file_commit(&n, true));
     else if (begun) ckpt__file_abort(&n);
     return ckpt__ranks_share_long(&s->crew, e);
 }
@@ -52990,7 +53003,7 @@ static ckpt_err ckpt__resume_place_copy(const ckpt__resume_offer *offer, ckpt__b
     ckpt__os_path_join(path, dir, offer->temp);
     ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_mkdirs(dir);
     if (e == CKPT_OK) e = ckpt__os_claim(ckpt__buf_cstr(path), makes);
-    return ckpt__resume_unheld(e);
+    return ckpt__file_unheld_copy(e);
 }
 
 // Folders that are not one: a rank whose folder has not the file that rank 0 offers, or another of that name, is sent a copy.
@@ -53038,7 +53051,13 @@ static ckpt_err ckpt__resume_find(ckpt_saver *s, const ckpt__resume_offer *offer
     const ckpt__remote *r = &s->remotes[offer->remote < s->remote_count ? offer->remote : 0];
     ckpt_err e = ckpt__resume_fetch_name(s, r, offer->name, path, &info);
     *fetched = e == CKPT_OK;
-    return e == CKPT_IO ? ckpt__resume_unheld(e) : e;       // rank 0 could read it
+    return e == CKPT_IO ? ckpt__file_unheld_copy(e) : e;       // rank 0 could read it
+}
+
+// Of this machine's own copy it is said of the checkpoint that it is damaged, or none of this run; what kept the copy from being
+// read is not.
+static ckpt_err ckpt__resume_unread(ckpt_err e) {
+    return e == CKPT_CORRUPT || e == CKPT_NOT_FOUND ? e : ckpt__file_unheld_copy(e);
 }
 
 // A fetched checkpoint that was loaded, of time t, gets its place in the folder, the index and the ledger. stat: what the store
@@ -53107,7 +53126,7 @@ static ckpt_err ckpt__resume_far_tar(ckpt_saver *s, const ckpt__remote *r, const
     ckpt_err e = ckpt__saver_remote_names(s, r, &offer->t, &tar->name, &link);
     if (e == CKPT_OK) e = ckpt__resume_fetch_name(s, r, ckpt__buf_cstr(&tar->name), &tar->found, &tar->info);
     if (e == CKPT_OK) tar->from = r;
-    if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, tar->found.data, at, own, learnt);
+    if (e == CKPT_OK) e = ckpt__resume_unread(ckpt__resume_load_file(s, offer, tar->found.data, at, own, learnt));
     ckpt__buf_free(&link);
     return e;
 }
@@ -53212,7 +53231,9 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
     } else {
         if (offer->marked) e = ckpt__resume_send_file(s, offer, path, &found, &fetched);
         else if (path == NULL) e = ckpt__resume_find(s, offer, &found, &fetched);
-        if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
+        bool loads = e == CKPT_OK, copy = fetched || offer->kind == CKPT__RESUME_FETCHED;
+        if (loads) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
+        if (loads && copy) e = ckpt__resume_unread(e);
     }
     *mine = e == CKPT_OK;
     e = ckpt__ranks_share_long(&s->crew, e);

@@ -80,6 +80,7 @@ typedef struct plan {
     void           *with;
     const char     *ignore;
     const char     *fails, *then_fails; // what a bucket refuses from the start, and after the first save
+    bool            offline;            // resume_offline
     bool            device;             // the matrix lies on a device, to and from which rank `slow` takes its time
     int             slow;
     char            text[TR_MOST][1100];
@@ -669,17 +670,19 @@ static void test_whole_moved(void **state) {
 static __thread bool lacks_sight;
 static bucket *unheld_bucket;
 static int unheld_errnum;
+static bool unheld_there;       // there is a folder, in which nothing can be made
 
 static void unheld_spy(const char *name, const char *path) {
+    if (lacks_sight && unheld_there && strcmp(name, "open") == 0 && strstr(path, "/small/") != NULL) fault_arm_call("open", unheld_errnum, 1);
     if (!lacks_sight || strcmp(name, "lstat") != 0 || strstr(path, "/rank0/") == NULL) return;
     fault_arm_call("lstat", ENOENT, 1);
-    (void)rmdir(getenv("TMPDIR"));
+    if (!unheld_there) (void)rmdir(getenv("TMPDIR"));
     if (unheld_errnum == EIO) bucket_fail(unheld_bucket, "get run/ba2.pt", CKPT_IO, -1);      // which writes what it gets
 }
 
 static void unheld_watch(const char *name, const char *path, int fd) {
     (void)fd;
-    bool makes = lacks_sight && unheld_errnum != EIO && unheld_errnum != 0;
+    bool makes = lacks_sight && !unheld_there && unheld_errnum != EIO && unheld_errnum != 0;
     if (makes && strcmp(name, "opendir") == 0 && strstr(path, "/small") != NULL) fault_arm_call("mkdir", unheld_errnum, 1);
 }
 
@@ -693,6 +696,7 @@ static void load_unseeing(tr_rank *r, void *arg) {
     member_stores(m, &b, &u, 1);
     m->d.remote_file_name = "run/ba{batch}.pt";
     m->d.num_checkpoints_to_keep = CKPT_KEEP_ALL;
+    m->d.resume_offline = p->offline;
     if (member_open(m)) {
         for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, i));
         TR_OK(r, ckpt_saver_wait(m->s, 0));
@@ -706,7 +710,7 @@ static void load_unseeing(tr_rank *r, void *arg) {
 
 static void test_whole_unheld(void **state) {
     (void)state;
-    static const int errnums[] = { 0, EIO, EACCES, EHOSTUNREACH };
+    static const int errnums[] = { 0, EIO, EACCES, EHOSTUNREACH, EACCES, ESTALE };
     const char *temp = util_join(util_temp_dir(), "small");
     char *kept = getenv("TMPDIR") != NULL ? util_fmt("%s", getenv("TMPDIR")) : NULL;
     for (int k = 0; k < UTIL_COUNT(errnums); k++) {
@@ -721,6 +725,8 @@ static void test_whole_unheld(void **state) {
         assert_int_equal(setenv("TMPDIR", temp, 1), 0);
         unheld_bucket = b;
         unheld_errnum = errnums[k];
+        unheld_there = k > 3;
+        p.offline = k > 3;
         p.saves = 0;
         p.apart = false;
         p.by = 1;

@@ -3698,6 +3698,69 @@ static void test_out_of_memory(void **state) {
     assert_true(nomem_at > 200);
 }
 
+// The store has it, but this machine cannot hold what it fetches, or not read its own copy: that is said neither of the checkpoint nor of
+// the store, and an older one must not be taken for it, not with resume_offline either.
+static const char *unheld_name, *unheld_call;
+static int unheld_errnum;
+
+static void unheld_spy(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, unheld_name) != NULL) fault_arm_call(unheld_call, unheld_errnum, 1);
+}
+
+static void check_unheld(bucket *b, bool sharded, const char *name, const char *call, int errnum) {
+    const char *dir = util_temp_dir();
+    ckpt_timestamp t;
+    for (int offline = 0; offline < 2; offline++) {
+        run *old = run_new(dir);
+        old->d.sharded = sharded;
+        old->d.sharded_prefix_dir = "ba{batch}";
+        run_open(old);
+        if (offline == 0) run_save(old, 2);
+        run_end(old);
+        remote_run m = remote_new(dir, b);
+        m.r->d.sharded = sharded;
+        m.r->d.sharded_prefix_dir = "ba{batch}";
+        if (sharded) m.r->d.remote_file_name = "run";
+        m.r->d.resume_offline = offline != 0;
+        run_open(m.r);
+        unheld_name = name;
+        unheld_call = call;
+        unheld_errnum = errnum;
+        fault_set_spy(unheld_spy);
+        ckpt_err e = ckpt_saver_resume(m.r->s, &t);
+        fault_set_spy(NULL);
+        if (!fault_disarm()) fail_msg("%s %s: no fault", name, call);
+        if (e != CKPT_CANCELLED) fail_msg("%s %s %d: %s: %s", name, call, errnum, ckpt_err_name(e), ckpt_last_error());
+        assert_non_null(strstr(ckpt_last_error(), "this machine cannot hold a copy"));
+        if (offline) ok(ckpt_saver_resume(m.r->s, &t));
+        if (offline) assert_int_equal(t.batch, 3);
+        remote_end(&m);
+    }
+}
+
+static void test_resume_unheld(void **state) {
+    (void)state;
+    static const struct { const char *name, *call; int errnum; } rows[] = {
+        { "/..ba3.pt.", "open", EACCES }, { "/..ba3.pt.", "open", ESTALE }, { "/..ba3.pt.", "open", EIO }, { "/..ba3.pt.", "fsync", EIO },
+        { "/.ba3.pt.", "open", ESTALE }, { "/.ba3.pt.", "pread", ESTALE }, { "/.ba3.pt.", "pread", EIO },
+        { "/..__0_0.pt.", "open", EACCES }, { "/..__0_0.pt.", "open", ESTALE }, { "/..__0_0.pt.", "fsync", EIO }, { "/.__0_0.pt.", "open", ESTALE },
+    };
+    bucket *b[2] = { bucket_with(3), bucket_new(NULL) };
+    remote_run m = remote_new(util_temp_dir(), b[1]);
+    m.r->d.sharded = true;
+    m.r->d.sharded_prefix_dir = "ba{batch}";
+    m.r->d.remote_file_name = "run";
+    run_open(m.r);
+    save_wait(&m, 3);
+    remote_end(&m);
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        bool sharded = strstr(rows[i].name, "__0_0") != NULL;
+        check_unheld(b[sharded], sharded, rows[i].name, rows[i].call, rows[i].errnum);
+    }
+    bucket_end(b[0]);
+    bucket_end(b[1]);
+}
+
 int main(void) {
     fault_sync = FAULT_NO_SYNC;         // that it is called matters elsewhere; its time would be most of this test's
     util_clear_env();
@@ -3773,7 +3836,7 @@ int main(void) {
         cmocka_unit_test(test_resume_without_a_good_link), cmocka_unit_test(test_resume_listed_by_filled_names),
         cmocka_unit_test(test_resume_all_damaged),
         cmocka_unit_test(test_resume_offline),
-        cmocka_unit_test(test_resume_offline_later), cmocka_unit_test(test_left_while_the_store_is_away),
+        cmocka_unit_test(test_resume_offline_later), cmocka_unit_test(test_left_while_the_store_is_away), cmocka_unit_test(test_resume_unheld),
         cmocka_unit_test(test_resume_constant_names), cmocka_unit_test(test_resume_names_of_epochs),
         cmocka_unit_test(test_resume_epochs_by_their_ends), cmocka_unit_test(test_resume_epochs_without_room),
         cmocka_unit_test(test_other_ranks),
