@@ -844,9 +844,9 @@ typedef struct ckpt_load_desc {
 // it has pieces, or the ranks bind different names), and random state "rng/<rank>/..." is not missed beyond the ranks that
 // saved; of a single file beyond those that it has any of, with a WARN. With hooks in ranks every rank calls this, all of
 // them for a file or all for a sharded checkpoint (CKPT_MISMATCH) and with one not_strict (CKPT_ARG), and all get
-// the same result: the code, and the sentence of the lowest rank that failed. Where a link moves meanwhile all load what it leads
-// to then; where it goes on leading them to different steps, what it leads rank 0 to, if all can open that (else CKPT_MISMATCH:
-// so it is at once with a link in a store, but file://).
+// the same result: the code, and the sentence of the lowest rank that failed. Where a link moves meanwhile, or a file is replaced,
+// all load what is there then; where a link goes on leading them to different steps, what it leads rank 0 to, if all can open that
+// (else CKPT_MISMATCH: so it is at once with a link in a store, but file://).
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
 // up to 8 times, its text taken from the top of the bucket. The file comes down in parallel ranges into a
 // temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
@@ -51990,11 +51990,46 @@ static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
     return e != CKPT_OK && j->local.fetched ? ckpt__loader_fail(e, j->desc->load_path) : e;
 }
 
-// Has one path led ranks to different checkpoints (*apart), or led on while one opened its own (*moved)? A run moves its link on
-// whenever it saves. What the ranks do together from here on must be the same: one kind of checkpoint, loaded in one way. last:
-// they do not look again.
+enum { CKPT__LOADER_MARKED = 1 << 16 };
+
+// A number for what an open file holds, as far as a look tells: its size, its first and its last bytes. 0: it could not be read.
+static int64_t ckpt__loader_mark(const ckpt_file *f) {
+    const uint64_t size = f->src.size, last = size > CKPT__LOADER_MARKED ? size - CKPT__LOADER_MARKED : 0;
+    char block[8192];
+    ckpt__error_record kept;
+    size_t got = sizeof block;
+    uint32_t sum = ckpt__digest_crc32(0, &size, sizeof size);
+    ckpt_err e = CKPT_OK;
+    ckpt__error_take(&kept);
+    for (uint64_t at = 0; e == CKPT_OK && got > 0; at = at + got == CKPT__LOADER_MARKED && at < last ? last : at + got) {
+        e = ckpt__os_pread(f->src.fd, block, sizeof block, at, &got, f->path);
+        if (e == CKPT_OK) sum = ckpt__digest_crc32(sum, block, got);
+    }
+    ckpt__error_last = kept;
+    return e == CKPT_OK ? (int64_t)sum : 0;
+}
+
+// A number for the moment of what was opened; *has: it says of which it is.
+static int64_t ckpt__loader_step(const ckpt__loader_job *j, bool *has) {
+    ckpt_timestamp t = j->meta.t;
+    *has = j->meta.has_time;
+    if (j->file != NULL) ckpt__file_timestamp(j->file, &t, has);
+    const int64_t step[] = { t.batch, t.epoch, t.iteration, t.sample, t.token };
+    return *has ? (int64_t)ckpt__digest_crc32(0, step, sizeof step) : 0;
+}
+
+// A number that is another one where what was opened is not the same: of its moment, else of a file's bytes.
+static int64_t ckpt__loader_opened(const ckpt__loader_job *j) {
+    bool has = false;
+    int64_t step = ckpt__loader_step(j, &has);
+    return has || j->file == NULL ? step : ckpt__loader_mark(j->file);
+}
+
+// Has one path led ranks to different checkpoints, or to one that was replaced under its name meanwhile (*apart), or led on while
+// one opened its own (*moved)? A run moves its link on whenever it saves. What the ranks do together from here on must be the
+// same: one kind of checkpoint, loaded in one way. last: they do not look again.
 static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, bool last, bool *apart, bool *moved) {
-    int64_t say[9], now = 0;
+    int64_t say[11], now = 0;
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     say[0] = (int64_t)ckpt__digest_crc32(0, j->desc->load_path, strlen(j->desc->load_path));
@@ -52006,11 +52041,13 @@ static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, 
     say[6] = -say[5];
     say[7] = j->desc->not_strict ? 1 : 0;
     say[8] = -say[7];
+    say[9] = ckpt__loader_opened(j);
+    say[10] = -say[9];
     ckpt__error_last = kept;
-    ckpt_err e = ckpt__ranks_min(r, say, 9);
+    ckpt_err e = ckpt__ranks_min(r, say, 11);
     if (e != CKPT_OK) return e;
     bool one = say[0] == -say[1], mixed = say[5] != -say[6];
-    *apart = one && (say[2] != -say[3] || mixed);
+    *apart = one && (say[2] != -say[3] || mixed || say[9] != -say[10]);
     *moved = one && say[4] != 0;
     if (say[7] != -say[8]) return ckpt__error_set(CKPT_ARG, "ckpt_load: some ranks have set not_strict, and others not");
     if (mixed && (!one || last))
@@ -52101,41 +52138,14 @@ static void ckpt__loader_job_free(ckpt__loader_job *j) {
     ckpt__loader_local_free(&j->local);
 }
 
-enum { CKPT__LOADER_MARKED = 1 << 16 };
-
-// A number for what a file holds, as far as a look tells: its size, its first and its last bytes. 0: it could not be read.
-static int64_t ckpt__loader_mark(const char *path) {
-    char block[8192];
-    ckpt__error_record kept;
-    ckpt__os_info info;
-    int fd = -1;
-    size_t got = sizeof block;
-    uint32_t sum = 0;
-    ckpt__error_take(&kept);
-    ckpt_err e = ckpt__os_stat(path, &info);
-    if (e == CKPT_OK) e = ckpt__os_open_read(&fd, path);
-    if (e == CKPT_OK) sum = ckpt__digest_crc32(0, &info.size, sizeof info.size);
-    uint64_t last = e == CKPT_OK && info.size > CKPT__LOADER_MARKED ? info.size - CKPT__LOADER_MARKED : 0;
-    for (uint64_t at = 0; e == CKPT_OK && got > 0; at = at + got == CKPT__LOADER_MARKED && at < last ? last : at + got) {
-        e = ckpt__os_pread(fd, block, sizeof block, at, &got, path);
-        if (e == CKPT_OK) sum = ckpt__digest_crc32(sum, block, got);
-    }
-    ckpt__os_drop(fd);
-    ckpt__error_last = kept;
-    return e == CKPT_OK ? (int64_t)sum : 0;
-}
-
 // Have ranks that were led to different places found the same there? The same step, or a file with the same bytes: where machines
 // have folders of their own.
 static ckpt_err ckpt__loader_alike(const ckpt__loader_job *j, ckpt__ranks *r, bool *alike) {
-    ckpt_timestamp t = j->meta.t;
-    bool has = j->meta.has_time;
+    bool has = false;
     int64_t say[8];
-    if (j->file != NULL) ckpt__file_timestamp(j->file, &t, &has);
-    const int64_t step[] = { t.batch, t.epoch, t.iteration, t.sample, t.token };
-    say[0] = has ? (int64_t)ckpt__digest_crc32(0, step, sizeof step) : 0;
+    say[0] = ckpt__loader_step(j, &has);
     say[1] = -say[0];
-    say[2] = j->file != NULL ? ckpt__loader_mark(j->local.path.data) : 0;
+    say[2] = j->file != NULL ? ckpt__loader_mark(j->file) : 0;
     say[3] = -say[2];
     say[4] = has ? 1 : 0;
     say[5] = say[2] != 0 ? 1 : 0;

@@ -5207,6 +5207,47 @@ static void test_link_moves_between(void **state) {
     }
 }
 
+// A file, or an object, is replaced under its name after one rank has opened it, and before the other does: both load the same.
+static void save_untimed(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    for (int i = 1; i <= 2; i++) {
+        member_set(m, i);
+        TR_OK(r, ckpt_save(util_join(p->dir, util_fmt("ba%d.pt", i)), &m->st, NULL));
+    }
+    member_free(m);
+}
+
+static void load_replaced(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_load_desc d;
+    memset(&d, 0, sizeof d);
+    d.load_path = p->filename;
+    d.state = &m->st;
+    d.ranks = r->ranks;
+    if (r->rank == 0) d.ranks.barrier = met_barrier;
+    while (r->rank == 1 && __atomic_load_n(&moving_to, __ATOMIC_SEQ_CST) == NULL) ckpt__os_sleep(0.001);
+    if (r->rank == 1) TR_CHECK(r, rename(p->latest, moving_link) == 0);
+    TR_OK(r, ckpt_load(&d, NULL));
+    member_check(m, 2);
+    member_free(m);
+}
+
+static void test_load_replaced(void **state) {
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        plan p = plan_of(WHOLE);
+        p.saves = 2;
+        tr_run(tr_new(1), how % 2 == 0 ? save_some : save_untimed, &p);
+        moving_link = util_join(p.dir, "ba1.pt");
+        p.latest = util_join(p.dir, "ba2.pt");
+        p.filename = util_fmt(how < 2 ? "%s" : "file://%s", moving_link);
+        moving_to = NULL;
+        tr_run(tr_new(2), load_replaced, &p);
+    }
+}
+
 // To one rank it is the folder of a sharded checkpoint, and to the other a file; or one is strict, and the other not. They would not meet
 // in the same hooks: it is refused on both, and nothing is loaded on either.
 static void load_mixed(tr_rank *r, void *arg) {
@@ -5423,7 +5464,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_killed_in_flight_and_away),
         cmocka_unit_test(test_killed_in_flight_and_damaged),
          cmocka_unit_test(test_link_was_copied),
-        cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between),
+        cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between), cmocka_unit_test(test_load_replaced),
         cmocka_unit_test(test_load_mixed), cmocka_unit_test(test_load_own_folders),
         cmocka_unit_test(test_memory),
     };
