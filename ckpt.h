@@ -844,9 +844,9 @@ typedef struct ckpt_load_desc {
 // it has pieces, or the ranks bind different names), and random state "rng/<rank>/..." is not missed beyond the ranks that
 // saved; of a single file beyond those that it has any of, with a WARN. With hooks in ranks every rank calls this, all of
 // them for a file or all for a sharded checkpoint (CKPT_MISMATCH) and with one not_strict (CKPT_ARG), and all get
-// the same result: the code, and the sentence of the lowest rank that failed. Where a link moves meanwhile, or a file is replaced,
-// all load what is there then; where a link goes on leading them to different steps, what it leads rank 0 to, if all can open that
-// (else CKPT_MISMATCH: so it is at once with a link in a store, but file://).
+// the same result: the code, and the sentence of the lowest rank that failed. Where a link moves meanwhile, or a file is
+// replaced, all load what is there then; where a link goes on leading them to different steps, what it leads rank 0 to, if all
+// can open that (else CKPT_MISMATCH: so it is at once with a link in a store, but file://).
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
 // up to 8 times, its text taken from the top of the bucket. The file comes down in parallel ranges into a
 // temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
@@ -53151,8 +53151,8 @@ static ckpt_err ckpt__resume_own_tar(ckpt_saver *s, const ckpt__resume_offer *of
     ckpt_err e = ckpt__saver_format(s, &name, s->filename, &offer->t);
     if (e == CKPT_OK) ckpt__index_path(&tar->found, &s->index, ckpt__buf_cstr(&name));
     if (e == CKPT_OK) e = tar->found.err;
-    bool there = e == CKPT_OK && ckpt__os_exists(tar->found.data);
-    if (e == CKPT_OK && !there) e = ckpt__error_set(CKPT_NOT_FOUND, "%s is not there", tar->found.data);
+    bool gone = e == CKPT_OK && ckpt__os_is_gone(tar->found.data);      // else to open it says why it cannot be read
+    if (gone) e = ckpt__error_set(CKPT_NOT_FOUND, "%s is not there", tar->found.data);
     if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, tar->found.data, at, own, learnt);
     ckpt__error_take(&first);
     bool away = e == CKPT_NET;
@@ -54163,8 +54163,9 @@ static ckpt_err ckpt__resume_find_later(const ckpt_saver *s, const ckpt__resume_
         const ckpt__index_line *l = &ix->lines[i - 1];
         if (!ckpt__index_is_fit(l) || l->others || l->stray || ckpt__index_is_folder(l->name)) continue;
         ckpt__index_path(&path, ix, l->name);
-        e = path.err;
-        bool there = e == CKPT_OK && ckpt__os_stat(ckpt__buf_cstr(&path), &info) == CKPT_OK && info.is_file;
+        e = path.err != CKPT_OK ? path.err : ckpt__os_stat(ckpt__buf_cstr(&path), &info);
+        bool there = e == CKPT_OK && info.is_file;
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
         if (!there) continue;
         if (!ckpt__resume_is_later(l, first)) break;
         *at = (int)(i - 1);

@@ -777,6 +777,30 @@ static void test_whole_unseen(void **state) {
     }
 }
 
+// Nor is the newest of such a folder taken for one that is not there when it cannot be looked at.
+static void unseen_index(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/rank1/.ckpt-index") != NULL) fault_arm_call("stat", EHOSTUNREACH, 1);
+}
+
+static void test_whole_unseen_newest(void **state) {
+    (void)state;
+    plan p = plan_of(WHOLE);
+    p.apart = true;
+    p.saves = 2;
+    tr_run(tr_new(1), save_some, &p);
+    assert_int_equal(rename(util_join(p.dir, "rank0"), util_join(p.dir, "rank1")), 0);
+    p.number = 0;
+    p.saves = 0;
+    p.want = CKPT_NET;
+    p.apart = false;
+    p.by = 1;
+    fault_set_spy(unseen_index);
+    tr_run(tr_new(3), go_on, &p);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    assert_non_null(strstr(p.text[0], "cannot tell what is in"));
+}
+
 // Machines with folders of their own, of which rank 1's has what is later than rank 0's, and a store whose latest says nothing of its
 // time. What the store has keeps the job together: no folder is asked.
 static void save_stored(tr_rank *r, void *arg) {
@@ -4374,6 +4398,31 @@ static void test_tars_fetched(void **state) {
     }
 }
 
+// A rank's server does not answer when it is asked for its tarball, and no store has one: that does not make it one that is not there.
+static __thread bool asks_stale;
+
+static void tar_is_unseen(const char *name, const char *path) {
+    if (asks_stale && strcmp(name, "lstat") == 0 && strcmp(path, stale_tar) == 0) fault_arm_call("lstat", ESTALE, 1);
+}
+
+static void load_unseen_tar(tr_rank *r, void *arg) {
+    asks_stale = r->rank == 1;
+    load_newest(r, arg);
+}
+
+static void test_tars_unseen(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.saves = 2;
+    tr_run(tr_new(2), save_some, &p);
+    (void)snprintf(stale_tar, sizeof stale_tar, "%s/ba2-rank1.pt.tar", p.dir);
+    fault_set_spy(tar_is_unseen);
+    p.number = 2;
+    tr_run(tr_new(2), load_unseen_tar, &p);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+}
+
 // A tool has found a tarball that is in no index: it is another rank's, and never rank 0's state.
 static void test_tars_found(void **state) {
     (void)state;
@@ -5408,7 +5457,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp),
-        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unheld), cmocka_unit_test(test_whole_moved_stored),
+        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest),
+        cmocka_unit_test(test_whole_unheld), cmocka_unit_test(test_whole_moved_stored),
         cmocka_unit_test(test_whole_shared_is_not_read),
         cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
@@ -5454,7 +5504,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
         cmocka_unit_test(test_tars_offline), cmocka_unit_test(test_tars_replaced), cmocka_unit_test(test_folders_replaced),
-        cmocka_unit_test(test_tars_fetched),
+        cmocka_unit_test(test_tars_fetched), cmocka_unit_test(test_tars_unseen),
         cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
