@@ -53302,6 +53302,14 @@ static void ckpt__resume_ask_file(ckpt_saver *s, ckpt__resume_offer *offer, cons
     ckpt__error_last = kept;
 }
 
+// WHOLE: the mark of rank 0's file. Unmarked, the others would not find theirs: what is no reason to go on to an older one ends
+// it.
+static ckpt_err ckpt__resume_mark_offer(ckpt__resume_offer *offer, const char *path, const char *name) {
+    ckpt_err e = ckpt__resume_mark(path, &offer->size, &offer->mark);
+    offer->marked = e == CKPT_OK && ckpt__file_temp_name(&offer->held[1], ckpt__os_path_base(name)) == CKPT_OK;
+    return ckpt__resume_passes(e, true) ? CKPT_OK : e;
+}
+
 // Tries the line at *i. *loaded: this is the one, and *i its place from now on.
 static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t *i, ckpt__resume_walk *w, ckpt_timestamp *at, bool *loaded) {
     ckpt__buf path;
@@ -53321,9 +53329,10 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t *i, ckpt__resume_walk *w,
         e = ckpt__file_slurp(&offer.held[2], ckpt__buf_cstr(&path), CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
         mine = e == CKPT_OK;
     }
-    if (e == CKPT_OK && offer.kind == CKPT__RESUME_FILE && s->crew.together && s->layout != CKPT__SAVER_TARS)
-        offer.marked = ckpt__resume_mark(ckpt__buf_cstr(&path), &offer.size, &offer.mark) == CKPT_OK &&
-            ckpt__file_temp_name(&offer.held[1], ckpt__os_path_base(l->name)) == CKPT_OK;
+    if (e == CKPT_OK && offer.kind == CKPT__RESUME_FILE && s->crew.together && s->layout != CKPT__SAVER_TARS) {
+        e = ckpt__resume_mark_offer(&offer, ckpt__buf_cstr(&path), l->name);
+        mine = e == CKPT_OK;
+    }
     if (e == CKPT_OK) e = ckpt__resume_offer_set(&offer);
     if (e == CKPT_OK) e = ckpt__resume_load(s, &offer, ckpt__buf_cstr(&path), at, &own, &learnt, &mine);
     ckpt__resume_offer_free(&offer);
