@@ -52383,6 +52383,17 @@ typedef struct ckpt__loader_walk {
     int       depth;
 } ckpt__loader_walk;
 
+// Lists the folder that the walk has come to, whose path is another one by the time that it may be said to be listed no further.
+static ckpt_err ckpt__loader_walk_list(ckpt__loader_walk *w, ckpt_err (*each)(const char *name, void *user)) {
+    ckpt__buf here;
+    ckpt__buf_init(&here, &w->path.allocator);
+    ckpt__buf_add(&here, w->path.data, w->path.len);
+    (void)ckpt__buf_cstr(&here);
+    ckpt_err e = here.err != CKPT_OK ? here.err : ckpt__os_list(here.data, each, w);
+    ckpt__buf_free(&here);
+    return e;
+}
+
 // Goes down one name: CKPT_EXISTS at the first file that is not hidden. Links to folders are not entered, as os.walk does not.
 static ckpt_err ckpt__loader_walk_name(const char *name, void *user) {
     ckpt__loader_walk *w = (ckpt__loader_walk *)user;
@@ -52400,7 +52411,7 @@ static ckpt_err ckpt__loader_walk_name(const char *name, void *user) {
     else if (e == CKPT_OK && !folder) e = ckpt__error_set(CKPT_EXISTS, "the folder is not empty: it holds %s", w->path.data);
     else if (e == CKPT_OK && info.is_dir) {
         if (++w->depth > CKPT__LOADER_DEPTH) return ckpt__error_set(CKPT_IO, "%s is too deep", w->path.data);
-        e = ckpt__os_list(w->path.data, ckpt__loader_walk_name, w);
+        e = ckpt__loader_walk_list(w, ckpt__loader_walk_name);
         if (e == CKPT_AUTH || e == CKPT_NOT_FOUND) e = CKPT_OK;     // os.walk passes over what it cannot list, as lost+found
         w->depth--;
     }

@@ -1,5 +1,6 @@
 // Proves the way from a load_path to a filled state: names, .symlink files, links, text links, get_file, folders; the case
 // tables loading.json, get_file_local.json, create_symlink_file.tsv, folder_empty.tsv, as far as they concern the local disk.
+#include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -320,6 +321,23 @@ static void test_folder_empty(void **unused) {
     assert_int_equal(ckpt_ensure_folder_is_empty("links"), CKPT_EXISTS);
 }
 
+// A folder in it that cannot be listed to its end is named, whatever long names were in it.
+static void test_folder_unlisted(void **unused) {
+    (void)unused;
+    const char *sub = util_fmt("f/%0200d", 1);
+    util_mkdir("f");
+    util_mkdir(sub);
+    for (int i = 0; i < 4; i++) util_mkdir(util_fmt("%s/%0200d", sub, i));
+    for (int n = 1;; n++) {
+        fault_arm_call("readdir", EIO, n);
+        ckpt_err e = ckpt_ensure_folder_is_empty("f");
+        bool hit = fault_disarm();
+        assert_int_equal(e, hit ? CKPT_IO : CKPT_OK);
+        if (!hit) break;
+        expect_sentence("cannot list the folder f");
+    }
+}
+
 //-- loading.json --------------------------------------------------------------------
 
 typedef struct model { ckpt_state st; float w; int64_t calls, rng, metric; } model;
@@ -585,7 +603,7 @@ int main(void) {
         TEST(test_path_names),     TEST(test_awkward_names), TEST(test_missing),             TEST(test_symlink_files), TEST(test_symlink_rings),
         TEST(test_latest),         TEST(test_get_file_local), TEST(test_get_file),           TEST(test_create_symlink_file),
         TEST(test_folder_empty),   TEST(test_loading),       TEST(test_metrics),             TEST(test_no_memory),            TEST(test_not_strict),
-        TEST(test_left_out),
+        TEST(test_left_out),       TEST(test_folder_unlisted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
