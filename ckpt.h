@@ -53009,6 +53009,8 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
         r->edition = ckpt__shard_edition(&m);
         r->ranks = ckpt__shard_writers(&m, s->ranks.world_size);
         ckpt__shard_ending_of(&m, r->ending);
+        uint64_t number = ckpt__index_number_of(&m.view.toc);   // no line tells of it here, and the count of saves goes on
+        if (number > s->number) s->number = number;
     }
     if (parsed) ckpt__shard_free(&m);
     ckpt__buf_free(&dir);
@@ -53767,6 +53769,8 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
     if (*loaded) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s%s: epoch %lld, batch %lld", f.from->store->uri, f.name,
                         (long long)t->epoch, (long long)t->batch);
+        bool other = folder && ckpt__index_find(&f.from->ledger, f.name) < 0;
+        if (s->books && other) f.from->ledger.lost = true;          // another machine is at work, and saves more than that
         if (s->books && !folder) e = ckpt__resume_keep(s, &f, offer.temp, &info, t, &line, at);
     } else if (s->crew.broken.code == CKPT_OK &&
                ((tries && ckpt__resume_passes(e, own)) || (!tries && (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND)))) {

@@ -3162,6 +3162,58 @@ static void test_back_on_the_first_machine(void **state) {
     }
 }
 
+// The same of a sharded one, which is loaded where it lies. Every 5th save is kept, also where the run is on a third machine by then.
+static void test_sharded_back_on_the_first_machine(void **state) {
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dirs[] = { util_temp_dir(), util_temp_dir(), NULL };
+        static const int saves[] = { 4, 4, 3 };
+        dirs[2] = k % 2 == 0 ? dirs[0] : util_temp_dir();           // or on a third
+        for (int i = 0, step = 0; i < 3; i++) {
+            remote_run m = remote_new(dirs[i], b);
+            ckpt_timestamp t;
+            m.r->d.sharded = true;
+            m.r->d.sharded_prefix_dir = "ba{batch}";
+            m.r->d.remote_file_name = "run";
+            m.r->d.num_remote_to_keep = 2;
+            m.r->d.keep_every = k < 2 ? 0 : 5;
+            run_open(m.r);
+            if (step > 0) ok(ckpt_saver_resume(m.r->s, &t));
+            if (step > 0) assert_int_equal(t.batch, step);
+            for (int n = 0; n < saves[i]; n++) save_wait(&m, ++step);
+            remote_end(&m);
+        }
+        const char *names = bucket_names(b);
+        for (int i = 1; i <= 11; i++) {
+            bool stays = i > 9 || (k >= 2 && i % 5 == 0);
+            if ((strstr(names, util_fmt("ba%d%%", i)) != NULL) != stays) fail_msg("%d: ba%d: %s", k, i, names);
+        }
+        bucket_end(b);
+    }
+}
+
+// A machine that has nothing of a sharded run, in a store from which nothing goes, counts its saves on: here the 5th stays.
+static void test_sharded_count_goes_on(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    for (int i = 0, step = 0; i < 2; i++) {
+        remote_run m = remote_new(util_temp_dir(), b);
+        ckpt_timestamp t;
+        m.r->d.sharded = true;
+        m.r->d.sharded_prefix_dir = "ba{batch}";
+        m.r->d.remote_file_name = "run";
+        m.r->d.num_checkpoints_to_keep = 1;
+        m.r->d.keep_every = 5;
+        run_open(m.r);
+        if (i > 0) ok(ckpt_saver_resume(m.r->s, &t));
+        for (int n = 0; n < 4; n++) save_wait(&m, ++step);
+        assert_string_equal(names_in(m.r->dir), i == 0 ? "ba4 latest.pt" : "ba5 ba8 latest.pt");
+        remote_end(&m);
+    }
+    bucket_end(b);
+}
+
 static void test_fresh_start(void **state) {
     (void)state;
     bucket *b = bucket_new(NULL);
@@ -3761,7 +3813,8 @@ static void test_resume_unheld(void **state) {
     bucket_end(b[1]);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     fault_sync = FAULT_NO_SYNC;         // that it is called matters elsewhere; its time would be most of this test's
     util_clear_env();
     static const struct CMUnitTest tests[] = {
@@ -3829,7 +3882,8 @@ int main(void) {
         cmocka_unit_test(test_replaced_before_it_was_noted),
         cmocka_unit_test(test_staged_is_newer),
         cmocka_unit_test(test_resume_on_an_empty_machine),
-        cmocka_unit_test(test_back_on_the_first_machine),
+        cmocka_unit_test(test_back_on_the_first_machine), cmocka_unit_test(test_sharded_back_on_the_first_machine),
+        cmocka_unit_test(test_sharded_count_goes_on),
         cmocka_unit_test(test_fresh_start),
         cmocka_unit_test(test_resume_newest),
         cmocka_unit_test(test_resume_walks_back),
