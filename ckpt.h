@@ -53192,15 +53192,20 @@ static void ckpt__resume_keep_tar(ckpt_saver *s, ckpt__resume_tar *tar, const ck
 }
 
 // A file that was loaded may have been replaced under a constant name by a process that was killed before it could say so in the
-// index: what the line has noted is of the save before, whose upload, too, says nothing of this one. *at: its line.
-static ckpt_err ckpt__resume_correct(ckpt_saver *s, const char *path, const ckpt_timestamp *t, uint64_t number, size_t *at) {
+// index: what the line has noted is of the save before, whose upload, too, says nothing of this one. learnt: what the file says.
+// *at: its line.
+static ckpt_err ckpt__resume_correct(ckpt_saver *s, const char *path, const ckpt_timestamp *t, const ckpt__index_line *learnt,
+                                     size_t *at) {
     ckpt__index_line l = s->index.lines[*at];
     ckpt__os_info info;
     ckpt_err e = CKPT_OK;
+    uint64_t number = learnt->number;
     bool same = ckpt__os_stat(path, &info) != CKPT_OK || info.size == l.bytes;
     if (!same || number > l.number || ckpt__time_compare(&l.t, t) != 0) {
         l.bytes = same ? l.bytes : info.size;
-        l.has_checksum = l.has_metric = false;
+        l.has_checksum = false;
+        l.has_metric = learnt->has_metric;
+        l.metric = learnt->metric;
     }
     l.t = *t;
     if (l.state == CKPT__INDEX_DAMAGED) l.state = CKPT__INDEX_SAVED;
@@ -53218,7 +53223,8 @@ static ckpt_err ckpt__resume_correct(ckpt_saver *s, const char *path, const ckpt
 }
 
 // The same in the index of another rank, of its own tarball or of the folder on its machine, where all ranks go on from it.
-static void ckpt__resume_correct_own(ckpt_saver *s, const ckpt__resume_offer *offer, const ckpt_timestamp *t, uint64_t number) {
+static void ckpt__resume_correct_own(ckpt_saver *s, const ckpt__resume_offer *offer, const ckpt_timestamp *t,
+                                     const ckpt__index_line *learnt) {
     ckpt__buf name, path;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&path, &s->allocator);
@@ -53227,7 +53233,7 @@ static void ckpt__resume_correct_own(ckpt_saver *s, const ckpt__resume_offer *of
     int line = e == CKPT_OK ? ckpt__index_find(&s->index, ckpt__buf_cstr(&name)) : -1;
     size_t at = line >= 0 ? (size_t)line : 0;
     if (line >= 0) ckpt__index_path(&path, &s->index, name.data);
-    if (line >= 0) e = path.err != CKPT_OK ? path.err : ckpt__resume_correct(s, ckpt__buf_cstr(&path), t, number, &at);
+    if (line >= 0) e = path.err != CKPT_OK ? path.err : ckpt__resume_correct(s, ckpt__buf_cstr(&path), t, learnt, &at);
     if (e != CKPT_OK)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but the index does not know what is in %s: %s", s->root,
                         ckpt__error_last.text);
@@ -53261,9 +53267,9 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
     *mine = e == CKPT_OK;
     e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK && tar.from != NULL) ckpt__resume_keep_tar(s, &tar, at, learnt);
-    else if (e == CKPT_OK && tar.found.len > 0) ckpt__resume_correct_own(s, offer, at, learnt->number);
+    else if (e == CKPT_OK && tar.found.len > 0) ckpt__resume_correct_own(s, offer, at, learnt);
     else if (e == CKPT_OK && path == NULL && s->leads && offer->kind == CKPT__RESUME_FOLDER)
-        ckpt__resume_correct_own(s, offer, at, learnt->number);
+        ckpt__resume_correct_own(s, offer, at, learnt);
     ckpt__resume_drop(&found, fetched);
     ckpt__resume_tar_free(&tar);
     return e;
@@ -53353,7 +53359,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t *i, ckpt__resume_walk *w,
     if (e == CKPT_OK) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s: epoch %lld, batch %lld", ckpt__buf_cstr(&path),
                         (long long)at->epoch, (long long)at->batch);
-        e = ckpt__resume_correct(s, ckpt__buf_cstr(&path), at, learnt.number, i);
+        e = ckpt__resume_correct(s, ckpt__buf_cstr(&path), at, &learnt, i);
     } else if (s->crew.broken.code == CKPT_OK && (ckpt__resume_passes(e, own) || (mine && ckpt__resume_lacks(s, e)))) {
         ckpt__resume_pass_over(s, w, e, ckpt__buf_cstr(&path), l->name);
         bool damaged = e == CKPT_CORRUPT;               // else it may only be out of reach, or somebody else's

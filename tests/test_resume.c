@@ -938,6 +938,38 @@ static void test_ignored_time(void **state) {
     }
 }
 
+// A process that was killed had put a save of its own under a name, and not come to the index: the best of all is known for that when it
+// is gone on from.
+static void test_replaced_is_best(void **state) {
+    (void)state;
+    const char *dirs[2] = { util_temp_dir(), util_temp_dir() };
+    static const int steps[] = { 10, 15, 20, 30 };
+    for (int k = 0; k < 2; k++) {
+        run *r = run_new(dirs[k]);
+        r->d.keep_best = k == 0 ? "max:state/metrics/loss" : NULL;
+        run_open(r);
+        for (int i = 0; i < 4; i++) {
+            ckpt_timestamp t = at_batch(steps[i]);
+            if (k == 0 && i == 1) continue;
+            run_set(r, steps[i]);
+            if (k == 1) r->loss = 100;
+            ok(ckpt_saver_save(r->s, &t));
+        }
+        run_end(r);
+    }
+    assert_int_equal(rename(util_join(dirs[1], "ba30.pt"), util_join(dirs[0], "ba30.pt")), 0);
+    run *r = run_new(dirs[0]);
+    ckpt_timestamp t;
+    r->d.keep_best = "max:state/metrics/loss";
+    r->d.num_checkpoints_to_keep = 1;
+    run_open(r);
+    ok(ckpt_saver_resume(r->s, &t));
+    assert_int_equal(t.batch, 30);
+    for (int step = 40; step <= 60; step += 10) run_save(r, step);
+    assert_string_equal(names_in(dirs[0]), "ba30.pt ba60.pt latest.pt");
+    run_end(r);
+}
+
 // An attached file that cannot be written to where it is bound says nothing of the checkpoint: no older one is taken for that.
 static const char *attached_call;
 static int attached_errnum;
@@ -977,7 +1009,8 @@ static void test_attached_unwritten(void **state) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
     util_clear_env();
     static const struct CMUnitTest tests[] = {
@@ -1007,7 +1040,7 @@ int main(void) {
         cmocka_unit_test(test_untold_tool),
         cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
-        cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_attached_unwritten),
+        cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_attached_unwritten), cmocka_unit_test(test_replaced_is_best),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
