@@ -52563,23 +52563,21 @@ static ckpt_err ckpt__resume_follow_latest(ckpt_saver *s) {
 // what is best.
 static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l) {
     ckpt__shard_meta m;
-    ckpt__shard_place place;
-    ckpt__buf dir, path;
-    ckpt__os_info info;
-    ckpt__buf_init(&dir, &s->allocator);
+    ckpt__buf text, path;
+    ckpt__buf_init(&text, &s->allocator);
     ckpt__buf_init(&path, &s->allocator);
-    memset(&place, 0, sizeof place);
-    ckpt_err e = ckpt__saver_linked(s, &dir, l->name);
     ckpt__index_path(&path, &s->index, l->name);
-    place.folder = dir.data;
     if (!l->has_checksum) l->number = 0;
-    if (e == CKPT_OK) e = path.err;
-    if (e == CKPT_OK) e = ckpt__shard_open(&m, &s->allocator, &place);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK) e = ckpt__file_slurp(&text, ckpt__buf_cstr(&path), CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+    if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, text.data, text.len);
     if (e == CKPT_OK) {
         ckpt__index_line about = *l;
         (void)ckpt__index_describe_file(&s->index, &about, &m.view);
         if (m.has_time && ckpt__time_check(&m.t) == CKPT_OK) about.t = m.t;
-        if (ckpt__os_stat(path.data, &info) == CKPT_OK) about.bytes = info.size;
+        about.bytes = text.len;
+        about.has_checksum = true;                              // not read again at the next resume, then
+        about.checksum = ckpt__digest_crc32(0, text.data, text.len);
         if (!about.has_metric && s->index.best != NULL) {       // never best, and not asked for again
             about.has_metric = true;
             about.metric = (double)NAN;
@@ -52589,7 +52587,7 @@ static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l)
         if (!l->has_checksum) *l = about;
         ckpt__shard_free(&m);
     }
-    ckpt__buf_free(&dir);
+    ckpt__buf_free(&text);
     ckpt__buf_free(&path);
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
@@ -52602,8 +52600,8 @@ static ckpt_err ckpt__resume_describe_folders(ckpt_saver *s) {
         ckpt__index_line l = s->index.lines[i];
         bool known = l.has_checksum && (l.has_metric || s->index.best == NULL);
         if (!ckpt__index_is_folder(l.name) || known) continue;
-        e = ckpt__resume_describe_folder(s, &l);
         moved = moved || !l.has_checksum;
+        e = ckpt__resume_describe_folder(s, &l);
         ckpt__os_mutex_lock(&s->shared->lock);
         s->index.lines[i] = l;
         ckpt__os_mutex_unlock(&s->shared->lock);

@@ -306,6 +306,31 @@ static void test_no_metric_is_noted(void **state) {
     assert_true(reads[2] < 6);
 }
 
+// Those that were found by their names alone, as the index was lost, are read for what they say of themselves once, too.
+static void test_found_is_noted(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    int reads[3];
+    for (int life = 0; life < 3; life++) {
+        run *r = run_new(dir);
+        r->d.sharded = true;
+        r->d.sharded_prefix_dir = "ba{batch}";
+        run_open(r);
+        listings_read = 0;
+        fault_set_spy(listing_read);
+        ckpt_timestamp t;
+        if (life > 0) ok(ckpt_saver_resume(r->s, &t));
+        fault_set_spy(NULL);
+        reads[life] = listings_read;
+        for (int i = 10; i <= 60 && life == 0; i += 10) run_save(r, i);
+        if (life > 0) assert_int_equal(r->s->index.lines[5].number, 6);
+        run_end(r);
+        if (life == 0) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+    }
+    assert_true(reads[1] >= 6);
+    assert_true(reads[2] < 6);
+}
+
 static ckpt_err count_one(const char *name, const ckpt__os_info *info, void *user) {
     (void)name; (void)info;
     ++*(int *)user;
@@ -1021,7 +1046,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_mismatch_is_told),
         cmocka_unit_test(test_lost_and_damaged_index),
         cmocka_unit_test(test_index_out_of_reach),
-        cmocka_unit_test(test_folder_does_not_answer), cmocka_unit_test(test_no_metric_is_noted),
+        cmocka_unit_test(test_folder_does_not_answer), cmocka_unit_test(test_no_metric_is_noted), cmocka_unit_test(test_found_is_noted),
         cmocka_unit_test(test_folder_of_others_below),
         cmocka_unit_test(test_latest_link_is_a_hint_only),
         cmocka_unit_test(test_template_changed),
