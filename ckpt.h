@@ -1966,7 +1966,11 @@ static ckpt_err ckpt__os_code(int errnum) {
         case ENOSPC: case EDQUOT: case EFBIG: return CKPT_NO_SPACE;
         case ENOENT: case ENOTDIR: return CKPT_NOT_FOUND;
         case EEXIST: return CKPT_EXISTS;
-        case EACCES: case EPERM: case EROFS: return CKPT_AUTH;
+        case EACCES: case EPERM: case EROFS:
+#if defined(ENOKEY) && defined(EKEYEXPIRED) && defined(EKEYREVOKED)
+        case ENOKEY: case EKEYEXPIRED: case EKEYREVOKED:        // a ticket has run out (NFS and CIFS with Kerberos)
+#endif
+            return CKPT_AUTH;
         case ENOMEM: case EMFILE: case ENFILE: case EAGAIN: case ENOBUFS: return CKPT_NOMEM;
         case ETIMEDOUT: case ENOTCONN: case ECONNREFUSED: case ECONNRESET: case ECONNABORTED: case ENETDOWN: case ENETUNREACH:
         case EHOSTUNREACH:
@@ -1981,6 +1985,18 @@ static ckpt_err ckpt__os_code(int errnum) {
 #endif
 #ifdef EREMOTEIO
         case EREMOTEIO:
+#endif
+#ifdef ECOMM
+        case ECOMM:                     // BeeGFS
+#endif
+#ifdef ENONET
+        case ENONET:
+#endif
+#ifdef ENOLINK
+        case ENOLINK:
+#endif
+#ifdef EPROTO
+        case EPROTO:
 #endif
             return CKPT_NET;
         default: return CKPT_IO;

@@ -736,6 +736,13 @@ static void test_short_of(void **state) {
 #if defined(EHOSTDOWN) && defined(ESHUTDOWN) && defined(EREMOTEIO)
         { "pread", EHOSTDOWN, CKPT_NET }, { "pread", ESHUTDOWN, CKPT_NET }, { "fstat", EREMOTEIO, CKPT_NET },
 #endif
+#if defined(ECOMM) && defined(ENONET) && defined(ENOLINK) && defined(EPROTO)
+        { "open", ECOMM, CKPT_NET }, { "pread", ECOMM, CKPT_NET }, { "pread", ENONET, CKPT_NET }, { "fstat", ENOLINK, CKPT_NET },
+        { "pread", EPROTO, CKPT_NET },
+#endif
+#if defined(ENOKEY) && defined(EKEYEXPIRED) && defined(EKEYREVOKED)
+        { "open", EKEYEXPIRED, CKPT_AUTH }, { "pread", ENOKEY, CKPT_AUTH }, { "fstat", EKEYREVOKED, CKPT_AUTH },
+#endif
     };
     const char *dir = packed_folder();
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
