@@ -12114,7 +12114,8 @@ static ckpt_err ckpt__tar_entry(ckpt__tar_reader *r, const unsigned char *h, uin
     if (e != CKPT_OK) return e;
     const char *name = ckpt__buf_cstr(&r->path);
     if (r->pax_size != UINT64_MAX) *size = r->pax_size;
-    size_t raw = strlen((const char *)h) < 100 ? strlen((const char *)h) : 100;
+    const void *end = memchr(h, 0, 100);            // a header may hold no zero at all
+    size_t raw = end != NULL ? (size_t)((const unsigned char *)end - h) : 100;
     if (type == 0 && raw > 0 && h[raw - 1] == '/') type = '5';         // how tars before POSIX mark a folder
     if (type >= '1' && type <= '6' && type != '5')
         return ckpt__error_set(CKPT_CORRUPT, "the tar is refused: '%s' is a %s", name, type < '3' ? "link" : "device");

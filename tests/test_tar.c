@@ -374,6 +374,17 @@ static void test_foreign(void **state) {
     hand_data(&h, h.inner, h.inner_size);
     assert_int_equal(hand_read(&h, &t), CKPT_OK);
     ckpt__toc_free(&t);
+
+    p = hand_header(&h, "full", 1, '0');                        // not one zero in a header
+    memset(p, '0', 512);
+    p[135] = '1';
+    hand_sum(p);
+    p[154] = ' ';
+    hand_data(&h, "x", 1);
+    hand_inner(&h, "composer_states.pt");
+    assert_int_equal(hand_read(&h, &t), CKPT_OK);
+    assert_int_equal(fix_entry(&t, util_fmt("%0100d", 0))->size, 1);
+    ckpt__toc_free(&t);
     ckpt__buf_free(&h.b);
 }
 
