@@ -15058,9 +15058,9 @@ static void ckpt__file_abort(ckpt__file_new *n) {
 
 // What cannot end well is refused before a byte is written. Nothing there, the usual case, costs one system call.
 static ckpt_err ckpt__file_check_target(const char *path, bool overwrite) {
-    if (!ckpt__os_exists(path)) return CKPT_OK;
+    if (ckpt__os_is_gone(path)) return CKPT_OK;
     ckpt__os_info info;
-    ckpt_err e = ckpt__os_lstat(path, &info);
+    ckpt_err e = ckpt__os_lstat(path, &info);   // or no file can have that name, which is too long
     if (e == CKPT_NOT_FOUND) return CKPT_OK;
     if (e != CKPT_OK) return e;
     if (info.is_dir) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");

@@ -410,6 +410,12 @@ static void test_read_only_folder(void **unused) {
 
 //-- writing -----------------------------------------------------------------------
 
+static int hidden_opens;
+
+static void count_hidden(const char *name, const char *path) {
+    hidden_opens += strcmp(name, "open") == 0 && strstr(path, ".tmp") != NULL;
+}
+
 static void test_targets(void **unused) {
     (void)unused;
     const char *dir = util_temp_dir();
@@ -442,6 +448,18 @@ static void test_targets(void **unused) {
     char *name = util_fmt("%0251d.pt", 7);
     must(ckpt_save(util_join(dir, name), &s.st, NULL));
     assert_int_equal(unlink(util_join(dir, name)), 0);
+    // One that is longer, or behind links in a circle, is refused before anything is written.
+    assert_int_equal(symlink("ring", util_join(dir, "ring")), 0);
+    const char *const never[] = { util_fmt("%0253d.pt", 7), "ring/x.pt" };
+    for (int i = 0; i < UTIL_COUNT(never); i++) {
+        fault_set_spy(count_hidden);
+        ckpt_err e = ckpt_save(util_join(dir, never[i]), &s.st, NULL);
+        fault_set_spy(NULL);
+        assert_int_equal(e, CKPT_IO);
+        expect_sentence(strerror(i == 0 ? ENAMETOOLONG : ELOOP));
+        assert_int_equal(hidden_opens, 0);
+    }
+    assert_int_equal(unlink(util_join(dir, "ring")), 0);
     assert_string_equal(util_list(dir), "a\nd.pt\nlink.pt\nold.pt\nplain\n");
     ckpt_state_free(&s.st);
 }
