@@ -2469,8 +2469,9 @@ static ckpt_err ckpt__os_pwrite_uncached(int fd, const void *src, size_t size, u
 }
 
 // Copies a range between two files inside the kernel: shared blocks where the file system has them (XFS, Btrfs), else without a
-// detour through the program. *moved says how far it came, less than `size` at the end of the source. CKPT_UNSUPPORTED, nothing
-// moved: not here (other systems, file systems that differ), and the sentence is left alone.
+// detour through the program. *moved says how far it came, less than `size` at the end of the source, or where one of the two
+// files failed: a read or a write of those bytes tells which. CKPT_UNSUPPORTED, nothing moved: not here (other systems, file
+// systems that differ), and the sentence is left alone.
 static ckpt_err ckpt__os_copy_range(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t size, uint64_t *moved,
                                     const char *to_path) {
     *moved = 0;
@@ -2485,8 +2486,9 @@ static ckpt_err ckpt__os_copy_range(int from, uint64_t from_offset, int to, uint
         if (n < 0 && errno == EINTR) continue;
         if (n == 0) break;
         if (n > 0) { *moved += (uint64_t)n; continue; }
-        bool here = *moved > 0 || !(ckpt__os_is_unsupported(errno) || errno == EXDEV || errno == EPERM || errno == EBADF);
-        return here ? ckpt__os_fail(errno, "copy to", to_path) : CKPT_UNSUPPORTED;
+        ckpt_err e = ckpt__os_code(errno);
+        if (e == CKPT_NO_SPACE || e == CKPT_NOMEM) return ckpt__os_fail(errno, "copy to", to_path);
+        break;
     }
     return *moved > 0 || size == 0 ? CKPT_OK : CKPT_UNSUPPORTED;    // some file systems say "nothing" for "I cannot"
 #else
