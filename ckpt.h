@@ -2631,9 +2631,9 @@ static ckpt_err ckpt__os_allocate(int fd, uint64_t size, const char *path) {
     return CKPT_OK;
 }
 
-// Back to the beginning, for who reads from a place that a descriptor keeps.
-static ckpt_err ckpt__os_rewind(int fd, const char *path) {
-    return CKPT__SYS(lseek)(fd, 0, SEEK_SET) == 0 ? CKPT_OK : ckpt__os_fail(errno, "read", path);
+// Back to `place`, for who reads from the one that a descriptor keeps.
+static ckpt_err ckpt__os_rewind(int fd, uint64_t place, const char *path) {
+    return CKPT__SYS(lseek)(fd, (off_t)place, SEEK_SET) >= 0 ? CKPT_OK : ckpt__os_fail(errno, "read", path);
 }
 
 static ckpt_err ckpt__os_truncate(int fd, uint64_t size, const char *path) {
@@ -13165,8 +13165,37 @@ static ckpt_err ckpt__codec_reread(int fd, const char *path, uint64_t at) {
     return e;
 }
 
+// Do a tool's words speak of its reading? No part of "unexpected end of file" is such a word, which a file that was cut off has.
+static bool ckpt__codec_is_unread(const char *said) {
+    static const char *const words[] = { "ead error", "put/output error", "I/O error", "tale file handle", "timed out" };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strstr(said, words[i]) != NULL) return true;
+    }
+    return false;
+}
+
+// By tool, twice if the first could not read its input, or not all of it, which can be read now: what is wrong with a way to the
+// file for a moment is nothing that is wrong with the file.
+static ckpt_err ckpt__codec_decode_file(const ckpt__codec *c, int in_fd, const char *path, const ckpt__os_info *info,
+                                        ckpt__codec_sink *sink, void *user, const ckpt_allocator *a) {
+    uint64_t from = ckpt__os_place(in_fd);
+    for (int tries = 1;; tries++) {
+        ckpt_err e = ckpt__codec_decode_tool(c, in_fd, sink, user, a);
+        bool left = e == CKPT_OK && ckpt__os_place(in_fd) < info->size;
+        if (!info->is_file || (e != CKPT_CORRUPT && !left)) return e;
+        bool unread = left || ckpt__codec_is_unread(ckpt__error_last.text);
+        ckpt_err reads = ckpt__codec_reread(in_fd, path, from);
+        if (reads != CKPT_OK) return reads;
+        if (!unread || tries == 2) return e;
+        e = ckpt__os_rewind(in_fd, from, path);
+        if (e == CKPT_OK) e = sink(NULL, 0, user);
+        if (e != CKPT_OK) return e;
+    }
+}
+
 // Hands the decoded content of a file, from its current place on, to `sink`, whose failure ends it at once and is
-// returned. A stream that is truncated, damaged, empty or followed by garbage is CKPT_CORRUPT: what the sink got is then void.
+// returned. No bytes: it begins again, what came before is void. A stream that is truncated, damaged, empty or followed by
+// garbage is CKPT_CORRUPT: what the sink got is then void as well.
 static ckpt_err ckpt__codec_decode(const ckpt__codec *c, int in_fd, const char *path, ckpt__codec_sink *sink, void *user,
                                    const ckpt_allocator *a) {
     static const ckpt_allocator plain = { NULL, NULL };
@@ -13177,11 +13206,7 @@ static ckpt_err ckpt__codec_decode(const ckpt__codec *c, int in_fd, const char *
     if (info.is_file && info.size == 0) return ckpt__error_set(CKPT_CORRUPT, "%s is empty", path);
     if (a == NULL) a = &plain;
     if (c->library != NULL) return ckpt__codec_decode_library(c, in_fd, path, sink, user, a);
-    uint64_t from = ckpt__os_place(in_fd);
-    e = ckpt__codec_decode_tool(c, in_fd, sink, user, a);
-    bool doubts = e == CKPT_CORRUPT || (e == CKPT_OK && ckpt__os_place(in_fd) < info.size);
-    ckpt_err reads = doubts && info.is_file ? ckpt__codec_reread(in_fd, path, from) : CKPT_OK;
-    return reads != CKPT_OK ? reads : e;
+    return ckpt__codec_decode_file(c, in_fd, path, &info, sink, user, a);
 }
 
 //------------------------------------------------------------------------------
@@ -15456,7 +15481,7 @@ typedef struct ckpt__file_unpacking {
 static ckpt_err ckpt__file_unpacked(const void *p, size_t n, void *user) {
     ckpt__file_unpacking *u = (ckpt__file_unpacking *)user;
     ckpt_err e = ckpt__os_pwrite(u->fd, p, n, u->size, u->path);
-    u->size += n;
+    u->size = n > 0 ? u->size + n : 0;
     u->refused = e != CKPT_OK && e != CKPT_NOMEM;
     return e;
 }
@@ -15473,7 +15498,7 @@ static ckpt_err ckpt__file_unpack_in(ckpt_file *f, const ckpt__codec *codec, con
     ckpt_err e = what.err != CKPT_OK ? what.err : ckpt__os_open_temp(&u->fd, dir);
     *place = e != CKPT_OK && e != CKPT_NOMEM;
     if (e == CKPT_OK) {
-        e = ckpt__os_rewind(f->src.fd, f->path);
+        e = ckpt__os_rewind(f->src.fd, 0, f->path);
         if (e == CKPT_OK) e = ckpt__codec_decode(codec, f->src.fd, f->path, ckpt__file_unpacked, u, &f->allocator);
         *place = u->refused;
         if (e != CKPT_OK) ckpt__os_drop(u->fd);

@@ -66,6 +66,7 @@ typedef struct got { ckpt__buf buf; uint64_t total, stop; ckpt_err err; } got;
 
 static ckpt_err keep(const void *p, size_t n, void *user) {
     got *g = (got *)user;
+    if (n == 0) g->total = g->buf.len = 0;
     g->total += n;
     ckpt__buf_add(&g->buf, p, n);
     return g->stop > 0 && g->total >= g->stop ? ckpt__error_set(CKPT_CANCELLED, "enough") : CKPT_OK;
@@ -333,8 +334,8 @@ static void test_padding(void **state) {
 
 static ckpt_err count(const void *p, size_t n, void *user) {
     got *g = (got *)user;
-    g->total += n;
-    g->buf.len = ckpt__mem_le(p, 1);
+    g->total = n > 0 ? g->total + n : 0;
+    if (n > 0) g->buf.len = ckpt__mem_le(p, 1);
     return CKPT_OK;
 }
 

@@ -839,6 +839,24 @@ static void test_tool_cannot_read(void **state) {
     assert_true(told >= 2);             // its first bytes, and what the tool was to read
 }
 
+// Nor one that could not read its input for a moment, nor one that took that for the input's end: it is tried again.
+static void test_tool_could_not_read(void **state) {
+    (void)state;
+    static const char *const rows[] = { "echo stdin: Input/output error >&2; exit 1", "echo stdin: Stale file handle >&2; exit 1",
+                                        "dd bs=20 count=1 2>/dev/null; exit 0" };
+    const char *dir = packed_folder();
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        run *r = packed_run(dir);
+        char *path = gzip_that(rows[i]);
+        ckpt_timestamp t;
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        setenv("PATH", path, 1);
+        if (e != CKPT_OK) fail_msg("%s: %s: %s", rows[i], ckpt_err_name(e), ckpt_last_error());
+        run_check(r, 2);
+        run_end(r);
+    }
+}
+
 // Nor do a program that waits for any child, and so takes the tool's end away, and a tool that has gone since it was looked for.
 static void test_untold_tool(void **state) {
     (void)state;
@@ -1069,6 +1087,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_faults_while_resuming),
         cmocka_unit_test(test_short_of),
         cmocka_unit_test(test_broken_scratch), cmocka_unit_test(test_vanishing_tool), cmocka_unit_test(test_killed_tool), cmocka_unit_test(test_tool_cannot_read),
+        cmocka_unit_test(test_tool_could_not_read),
         cmocka_unit_test(test_untold_tool),
         cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
