@@ -425,7 +425,8 @@ static void table_one(int i) {
     }
     // Only what never answers is to be waited for to the limit: on a crowded machine a server needs seconds for what nothing is done to.
     bool silent = strstr(f->rules, "stall") != NULL || strstr(f->rules, "length=") != NULL;
-    how h = { env("NET_ENDPOINT"), name, 3, 1, 2, silent ? 6.0 : 30.0, NULL };
+    // With so short a limit such a server costs tries, of which there are more then: none of these faults lasts.
+    how h = { env("NET_ENDPOINT"), name, silent ? 8 : 3, 1, 2, silent ? 6.0 : 30.0, NULL };
     if ((f->what == SESSION && here->fresh.begin == NULL) || !set_rules(f->rules, name, fresh, false)) return;
     ckpt_store *s = direct(env("NET_DIRECT"), name);
     const char *wrong = f->what >= DOWN ? fault_down(f, name, (unsigned)i, s, &h, &e, why) : fault_up(f, name, (unsigned)i, s, &h, &e, why);
