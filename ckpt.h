@@ -17352,6 +17352,7 @@ typedef struct ckpt__body {
     const char *path;                   // of fd, for sentences; a custom store opens it itself
     uint64_t    offset, size;           // the piece of the whole that this request sends
     const ckpt__os_flag *cancel;        // NULL: none; set: nothing more is read, not for a sum either
+    ckpt_err   *amiss;                  // NULL, or what reading it failed with: the file's folder, not the store
 } ckpt__body;
 
 // Bytes of a file that are written together, at multiples of this: libcurl hands out 16 KiB at a time, off any boundary.
@@ -17454,12 +17455,8 @@ static ckpt__body ckpt__body_of(const void *memory, size_t size) {
 
 #endif // CKPT_NO_REMOTE
 
-// Reads `size` bytes of the piece, from `at` within it. A file that became shorter since it was measured is CKPT_CORRUPT.
-static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uint64_t at) {
+static ckpt_err ckpt__body_read_source(const ckpt__body *b, void *dst, size_t size, uint64_t at) {
     size_t got = 0;
-    if (at > b->size || size > b->size - at) return ckpt__error_set(CKPT_ARG, "more bytes were asked for than there are to send");
-    if (size == 0) return CKPT_OK;
-    if (b->cancel != NULL && ckpt__os_flag_get(b->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
     if (b->read != NULL) return b->read(dst, size, b->offset + at, b->user);
     if (b->memory != NULL) {
         memcpy(dst, (const char *)b->memory + (size_t)(b->offset + at), size);
@@ -17468,6 +17465,16 @@ static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uin
     ckpt_err e = ckpt__os_pread(b->fd, dst, size, b->offset + at, &got, b->path);
     if (e != CKPT_OK || got == size) return e;
     return ckpt__error_set(CKPT_CORRUPT, "%s has changed: it became shorter while it was sent", b->path);
+}
+
+// Reads `size` bytes of the piece, from `at` within it. A file that became shorter since it was measured is CKPT_CORRUPT.
+static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uint64_t at) {
+    if (at > b->size || size > b->size - at) return ckpt__error_set(CKPT_ARG, "more bytes were asked for than there are to send");
+    if (size == 0) return CKPT_OK;
+    if (b->cancel != NULL && ckpt__os_flag_get(b->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
+    ckpt_err e = ckpt__body_read_source(b, dst, size, at);
+    if (e != CKPT_OK && b->amiss != NULL) *b->amiss = e;
+    return e;
 }
 
 // Writes the whole pages among the next bytes of a file past the page cache; *put: how many bytes those are. Never less than a
@@ -36996,6 +37003,20 @@ static bool ckpt__send_may_look(ckpt_err e) {
     return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_NO_SPACE || ckpt__send_may_pass(NULL, e);
 }
 
+// Did reading the file that is sent fail so? The server of its folder may be away, for a moment or for longer.
+static bool ckpt__send_is_away(ckpt_err e) {
+    return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_IO;
+}
+
+static bool ckpt__send_may_read(ckpt_err e) {
+    return ckpt__send_is_away(e) || ckpt__send_may_pass(NULL, e);
+}
+
+// After a try that failed with e: a file that is away is worth another one, as a store that is.
+static void ckpt__send_blame(ckpt__transfer *t, ckpt_err e, ckpt_err amiss) {
+    if (e == amiss && ckpt__send_is_away(e)) t->transient = true;
+}
+
 // An earlier try or process may have got this very object through, and never heard of it.
 static ckpt_err ckpt__send_tell(const ckpt__send *s, const ckpt__retry *r, ckpt__send_whose *whose) {
     ckpt__store_stat info;
@@ -37077,8 +37098,10 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     ckpt__send *s = j->s;
     ckpt__store_put put;
     ckpt__retry_loop l;
-    ckpt_err e = s->ready != NULL ? s->ready(s->user) : CKPT_OK;
+    ckpt_err amiss, e = s->ready != NULL ? s->ready(s->user) : CKPT_OK;
+    j->curable = ckpt__send_may_read(e);
     if (e != CKPT_OK) return e;
+    s->body.amiss = &amiss;
     memset(&put, 0, sizeof put);
     put.name = s->name;
     put.body = &s->body;
@@ -37092,14 +37115,18 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     l.meter = s->meter;
     if (s->meter != NULL) l.t.moved = &s->meter->lane[0];
     while (ckpt__retry_next(&l, &e)) {
+        amiss = CKPT_OK;
         put.again = s->unsure || s->inherited;
         e = ckpt__store_run_put(s->store, &put);
+        ckpt__send_blame(&l.t, e, amiss);
         ckpt__send_doubt(j, &l.t, e);
         s->reached = s->reached || e == CKPT_OK || l.t.unsure || ckpt__transfer_count(&l.t) > 0;
     }
     if (s->meter != NULL) ckpt__meter_land(s->meter, 0, e == CKPT_OK ? j->size : 0);
+    s->body.amiss = NULL;
     j->curable = e != CKPT_OK && ckpt__send_may_pass(&l.t, e);
-    return e == CKPT_OK ? ckpt__send_check_body(&s->body) : e;
+    // What is there is the file, unless that is known to have changed.
+    return e == CKPT_OK && ckpt__send_check_body(&s->body) == CKPT_CORRUPT ? CKPT_CORRUPT : e;
 }
 
 //-- parts --------------------------------------------------------------------------
@@ -37159,18 +37186,21 @@ static void ckpt__send_part(ckpt__send_job *j, size_t index, int worker) {
     ckpt__store_multi m;
     ckpt__store_part part;
     ckpt__retry_loop l;
-    ckpt_err e = CKPT_OK;
+    ckpt_err e = CKPT_OK, amiss;
     body.offset += (uint64_t)index * j->part_size;
     body.size = size;
+    body.amiss = &amiss;
     ckpt__send_multi(j, &m, &l.t);
     ckpt__retry_begin(&l, &j->retry, "part", s->name);
     l.size = size;
     l.meter = s->meter;
     if (s->meter != NULL) l.t.moved = &s->meter->lane[worker];
     while (ckpt__retry_next(&l, &e)) {
+        amiss = CKPT_OK;
         memset(&part, 0, sizeof part);
         part.number = (int)index + 1;
         e = ckpt__store_run_part(s->store, &m, &body, &part);
+        ckpt__send_blame(&l.t, e, amiss);
         if (e != CKPT_OK || part.size == size) continue;
         l.t.transient = true;
         e = ckpt__error_set(CKPT_CORRUPT, "the store kept %llu of the %llu bytes of part %d", (unsigned long long)part.size,
@@ -37388,6 +37418,7 @@ static ckpt_err ckpt__send_complete(ckpt__send_job *j) {
     if (e == CKPT_OK) e = ckpt__send_check_sums(j);
     if (e != CKPT_OK) {
         ckpt__send_fail(j, NULL, e);
+        j->curable = ckpt__send_may_read(e);
         j->gone = false;
         return e;
     }
@@ -37504,6 +37535,7 @@ static ckpt_err ckpt__send_object(ckpt__send_job *j) {
     ckpt__send *s = j->s;
     bool done = false;
     ckpt_err e = ckpt__send_check_body(&s->body);
+    j->curable = ckpt__send_may_read(e);
     if (e == CKPT_OK) e = ckpt__send_check_absent(j, &done);
     if (e == CKPT_EXISTS || e == CKPT_CORRUPT) ckpt__send_clean(j);
     if (e == CKPT_OK && done && s->meter != NULL) ckpt__meter_set(&s->meter->done, j->size);
@@ -40876,7 +40908,8 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     it->curable = local || s.curable;
     it->disputed = s.disputed || (local && it->disputed);
     it->unsure = it->unsure || s.unsure;
-    if (sends && e == CKPT_OK && !early) e = ckpt__uploader_unchanged(&sending);
+    // The object is there: what counts is that the file has changed, not that it cannot be seen now.
+    if (sends && e == CKPT_OK && !early && ckpt__uploader_unchanged(&sending) == CKPT_CORRUPT) e = CKPT_CORRUPT;
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->overtaken) {
         e = ckpt__uploader_abort(u, it);

@@ -370,14 +370,14 @@ static void test_end_is_unsure(void **state) {
 static void test_ready_fails(void **state) {
     (void)state;
     world *w = world_open(BIG);
-    w->ready_result = CKPT_IO;
-    expect_failed(w, CKPT_IO, "it never became durable");
+    w->ready_result = CKPT_NO_SPACE;
+    expect_failed(w, CKPT_NO_SPACE, "it never became durable");
     assert_int_equal(w->s->calls[OP_COMPLETE], 0);
     assert_int_equal(scripted_uploads(w->s), 0);
     world_close(w);
     w = world_open(100);
-    w->ready_result = CKPT_IO;
-    expect_failed(w, CKPT_IO, "it never became durable");
+    w->ready_result = CKPT_NO_SPACE;
+    expect_failed(w, CKPT_NO_SPACE, "it never became durable");
     assert_int_equal(w->s->calls[OP_PUT], 0);
     world_close(w);
 }
@@ -753,6 +753,61 @@ static void test_file_changes(void **state) {
     world_close(w);
 }
 
+// The server of the file's folder is away for a moment: the same part goes again, and a last look that fails costs no part.
+static void test_file_away(void **state) {
+    (void)state;
+    static const int why[] = { ESTALE, ETIMEDOUT, EIO };
+    const char *path = util_join(util_temp_dir(), "staged");
+    for (int i = 0; i < UTIL_COUNT(why); i++) {
+        ckpt_err said = why[i] == EIO ? CKPT_IO : CKPT_NET;
+        for (int big = 0; big < 2; big++) {
+            world *w = world_open(big ? BIG : 5 * KIB);
+            world_file(w, path);
+            fault_arm_call("pread", why[i], big ? 50 : 3);
+            must(ckpt__send_run(&w->send));
+            assert_true(fault_disarm());
+            assert_int_equal(w->s->calls[OP_ABORT], 0);
+            assert_int_equal(w->s->calls[big ? OP_PART : OP_PUT], big ? PARTS + 1 : 2);
+            expect_sent(w);
+            close(w->send.body.fd);
+            world_close(w);
+            for (int look = 1; look <= 2; look++) {         // before anything is sent; before the end, or behind it
+                w = world_open(big ? BIG : 5 * KIB);
+                world_file(w, path);
+                fault_arm_call("fstat", why[i], look);
+                ckpt_err e = ckpt__send_run(&w->send);
+                assert_true(fault_disarm());
+                bool passed = !big && look == 2;
+                assert_int_equal(e, passed ? CKPT_OK : said);
+                assert_int_equal(w->send.curable, !passed);
+                assert_int_equal(w->s->calls[OP_ABORT], 0);
+                if (!passed) must(ckpt__send_run(&w->send));
+                assert_int_equal(w->s->calls[OP_PART], big ? PARTS : 0);
+                assert_int_equal(w->s->calls[OP_BEGIN], big);
+                expect_sent(w);
+                close(w->send.body.fd);
+                world_close(w);
+            }
+        }
+    }
+}
+
+// The same of what the caller waits for.
+static void test_ready_passes(void **state) {
+    (void)state;
+    for (int big = 0; big < 2; big++) {
+        world *w = world_open(big ? BIG : 100);
+        w->ready_result = CKPT_NET;
+        expect_failed(w, CKPT_NET, "it never became durable");
+        assert_true(w->send.curable);
+        w->ready_result = CKPT_OK;
+        must(ckpt__send_run(&w->send));
+        assert_int_equal(w->s->calls[OP_PART], big ? PARTS : 0);
+        expect_sent(w);
+        world_close(w);
+    }
+}
+
 //-- progress --------------------------------------------------------------------------
 
 typedef struct watcher { world *w; ckpt__os_flag stop; uint64_t last; int steps; bool fell; } watcher;
@@ -1022,7 +1077,7 @@ int main(void) {
         cmocka_unit_test(test_overwrite),
         cmocka_unit_test(test_looks_before_parts), cmocka_unit_test(test_overtaken), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_file),
-        cmocka_unit_test(test_file_changes),
+        cmocka_unit_test(test_file_changes), cmocka_unit_test(test_file_away), cmocka_unit_test(test_ready_passes),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_cancelled_while_read),

@@ -39,6 +39,7 @@ typedef struct scripted {
     int         hold_aborts;            // what is half-done is not given up before this is 0
     char        order[4096];            // names as they were put
     int         part_count[64];         // how often each part number was confirmed
+    int         away_after;             // behind so many parts or puts the next look at a file fails, once; 0: none
 } scripted;
 
 static scripted S;
@@ -137,10 +138,14 @@ static void note(const char *name) {
     pthread_mutex_unlock(&S.lock);
 }
 
+static void go_away(int done) {
+    if (S.away_after > 0 && done == S.away_after) fault_arm_call("stat", ESTALE, 1);
+}
+
 static ckpt_err s_put(ckpt_store *s, const ckpt__store_put *p) {
     ckpt_err e = gate(p->name, "a put", p->t, false);
     if (e == CKPT_OK) e = S.inner->put(s, p);
-    if (e == CKPT_OK) { note(p->name); locked_add(&S.puts); }
+    if (e == CKPT_OK) { note(p->name); locked_add(&S.puts); go_away(S.puts); }
     return e;
 }
 
@@ -157,6 +162,7 @@ static ckpt_err s_part(ckpt_store *s, const ckpt__store_multi *m, const ckpt__bo
     if (part->number < 64) S.part_count[part->number]++;
     pthread_mutex_unlock(&S.lock);
     locked_add(&S.parts);
+    go_away(S.parts);
     return CKPT_OK;
 }
 
@@ -1180,6 +1186,41 @@ static void test_outage(void **state) {
     assert_int_equal(close_uploader(&w, 0), CKPT_NET);      // the first failure ever
     end_world(&w);
     fault_hope = 60, fault_hope_most = 900;
+}
+
+// The folder of staged files is on a server that is away when a file is looked at for the last time. Its parts stay, and it goes
+// when the server is back; one that is in the store by then is.
+static void test_staging_away(void **state) {
+    (void)state;
+    for (int big = 0; big < 2; big++) {
+        world w;
+        fault_hope = fault_hope_most = 0.02;
+        begin_world(&w);
+        ckpt__uploader_pause(w.u, 1);
+        const size_t size = CKPT__UPLOADER_COPIED + 4096;       // so big that it is linked
+        const char *path = big_file(&w, "source", size, 7);
+        w.u->num_parts = 1;
+        w.u->part_size = big ? size / 4 : size;
+        assert_int_equal(ckpt_upload_file(w.u, "f", path, true), CKPT_OK);
+        S.away_after = big ? 4 : 1;
+        ckpt__uploader_pause(w.u, -1);
+        ckpt_err e = CKPT_OK;
+        for (int i = 0; i < 20000 && (locked_get(&S.puts) + locked_get(&S.completes) == 0 || pending(&w) > 0) && e == CKPT_OK; i++, usleep(500))
+            e = ckpt_uploader_check(w.u);
+        assert_int_equal(e, big ? CKPT_NET : CKPT_OK);
+        if (big) assert_non_null(strstr(ckpt_last_error(), "tried again later"));
+        await_count(big ? &S.completes : &S.puts, 1);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_true(fault_disarm());
+        same_file(object(&w, "f"), path);
+        assert_int_equal(S.parts, big ? 4 : 0);
+        assert_int_equal(S.begins, big);
+        assert_int_equal(S.puts, !big);
+        assert_int_equal(close_uploader(&w, 0), e);
+        assert_int_equal(entries(w.staging, ".upload"), 0);
+        end_world(&w);
+        fault_hope = 60, fault_hope_most = 900;
+    }
 }
 
 static int mount_away;                  // so many opens of files in the bucket fail yet
@@ -4490,6 +4531,7 @@ int main(void) {
         cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_record_stays), cmocka_unit_test(test_half_sent_link),
         cmocka_unit_test(test_record_of_none_stays), cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
+        cmocka_unit_test(test_staging_away),
         cmocka_unit_test(test_mount_away), cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
         cmocka_unit_test(test_tried_again_by_wait),
