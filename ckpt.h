@@ -17559,7 +17559,7 @@ static uint32_t ckpt__sink_join(bool castagnoli, uint32_t a, uint32_t b, uint64_
     return castagnoli ? ckpt__digest_crc32c_join(a, b, b_size) : ckpt__digest_crc32_join(a, b, b_size);
 }
 
-// Adds bytes behind those that came before.
+// Adds bytes behind those that came before. After a failure nothing counts: what was summed is not what is in the file.
 static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
     if (n > s->size - s->got) {
         ckpt__sink_begin(s);                    // it is not what was asked for
@@ -17572,10 +17572,11 @@ static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
         s->got += n;
         return CKPT_OK;
     }
-    if (s->memory == NULL && s->gather != NULL) return ckpt__sink_gather(s, (const char *)p, n);
     if (s->memory != NULL) memcpy((char *)s->memory + (size_t)(s->offset + s->got), p, n);
-    ckpt_err e = s->memory == NULL ? ckpt__sink_put(s, p, n) : CKPT_OK;
-    if (e == CKPT_OK) s->got += n;
+    bool gathers = s->memory == NULL && s->gather != NULL;
+    ckpt_err e = gathers ? ckpt__sink_gather(s, (const char *)p, n) : s->memory == NULL ? ckpt__sink_put(s, p, n) : CKPT_OK;
+    if (e != CKPT_OK) ckpt__sink_begin(s);
+    else if (!gathers) s->got += n;
     return e;
 }
 
@@ -37703,7 +37704,11 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
         }
         if (e != CKPT_OK && (!s.proven || r->from_start)) ckpt__sink_begin(&s);
         ckpt_err written = ckpt__sink_flush(&s);
-        if (written != CKPT_OK) { l.t.transient = false; e = written; }
+        if (written != CKPT_OK) {
+            ckpt__sink_begin(&s);
+            l.t.transient = written == CKPT_NET;        // the server of the file's folder is away
+            e = written;
+        }
         r->crc = ckpt__sink_join(s.castagnoli, r->crc, s.crc, s.got);
         got += s.got;
         if (r->meter != NULL) ckpt__meter_land(r->meter, r->lane, s.got);

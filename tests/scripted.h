@@ -413,6 +413,7 @@ static ckpt_err scripted_get(ckpt_store *store, const char *name, const char *et
     }
     free(copy);
     sink->proven = true;
+    if (e == CKPT_NET && n > 0) t->transient = true;            // the file's server is away: as with a failure in libcurl's callback
     if (e == CKPT_OK && has && r.kind == DO_SHORT) {
         t->transient = true;
         e = ckpt__error_set(CKPT_NET, "the connection broke");

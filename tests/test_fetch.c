@@ -410,6 +410,27 @@ static void test_each_call(void **state) {
     }
 }
 
+// The server of the folder is away for one write: the range comes again, its sum is right, and nothing else is fetched twice.
+static void test_folder_away(void **state) {
+    (void)state;
+    enum { SIZE = 5 << 20 };
+    for (int big = 0; big < 2; big++) {                     // its bytes are written at the end of the ranges, or also amidst them
+        for (int n = 1, hit = 1; hit; n++) {
+            world *w = world_open(big ? SIZE : BIG);
+            if (big) w->fetch.num_concurrent_parts = 1;
+            fault_arm_call("pwrite", ESTALE, n);
+            ckpt_err e = ckpt__fetch_run(&w->fetch);
+            hit = fault_disarm();
+            if (e != CKPT_OK) fail_msg("write %d: %s", n, ckpt_last_error());
+            expect_got(w);
+            assert_int_equal(w->s->calls[OP_STAT], 1);
+            if (!big) assert_true(w->s->calls[OP_GET] <= RANGES + 1);
+            else assert_true(w->s->calls[OP_GET] <= 2);
+            world_close(w);
+        }
+    }
+}
+
 static void test_no_memory(void **state) {
     (void)state;
     for (int n = 1;; n++) {
@@ -714,6 +735,7 @@ int main(void) {
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_each_call),
+        cmocka_unit_test(test_folder_away),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_no_threads),
