@@ -19090,15 +19090,19 @@ static ckpt_err ckpt__auth_slurp(ckpt__buf *out, const char *path, size_t max) {
     return e;
 }
 
-// What is not there, or may not be read, is empty, as it is to botocore.
+// What is not there, or may not be read, is empty, as it is to botocore. What cannot be seen for another reason is not: the chain
+// would go on behind it, and end at somebody else's credentials.
 static ckpt_err ckpt__auth_load(ckpt__ini *ini, const char *path, const ckpt__auth_aws *a) {
     ckpt__os_info info;
     const ckpt_allocator *secret = &a->secret;
     memset(ini, 0, sizeof *ini);
-    if (path == NULL || ckpt__os_stat(path, &info) != CKPT_OK || info.is_dir) return CKPT_OK;
+    if (path == NULL) return CKPT_OK;
+    ckpt_err e = ckpt__os_stat(path, &info);
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_AUTH) return e;
+    if (e != CKPT_OK || info.is_dir) return CKPT_OK;
     ckpt__buf text;
     ckpt__buf_init(&text, secret);
-    ckpt_err e = ckpt__auth_slurp(&text, path, CKPT__AUTH_FILE_MAX);
+    e = ckpt__auth_slurp(&text, path, CKPT__AUTH_FILE_MAX);
     if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__ini_parse(ini, secret, text.data, text.len), "cannot read %s", path);
     else if (e == CKPT_NOT_FOUND || e == CKPT_AUTH) {
         ckpt__error_log(&a->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
@@ -19993,11 +19997,27 @@ static ckpt_err ckpt__auth_ask(ckpt__auth_walk *w, ckpt_credentials *out) {
     return e;
 }
 
+// Has a file lost the profile that gave credentials when the store was opened? It may be written anew just now, or its folder be
+// away. What comes behind it in the chain is somebody else's.
+static ckpt_err ckpt__auth_check_files(const ckpt__auth_walk *w) {
+    static const char *const keys[] = { "role_arn", "aws_access_key_id", "credential_process" };
+    const ckpt__auth_files *before = &w->a->files, *now = &w->files;
+    const char *profile = w->a->profile, *path = NULL;
+    bool in_shared = ckpt__ini_get(&now->shared, profile, "") != NULL;
+    bool in_config = ckpt__auth_config(now, "profile", profile, "") != NULL;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (!in_shared && ckpt__ini_get(&before->shared, profile, keys[i]) != NULL) path = w->a->shared_path;
+        if (!in_config && ckpt__auth_config(before, "profile", profile, keys[i]) != NULL) path = w->a->config_path;
+    }
+    return path == NULL ? CKPT_OK : ckpt__error_set(CKPT_AUTH, "the profile \"%.100s\" is not in %s any more", profile, path);
+}
+
 static ckpt_err ckpt__auth_walk_chain(ckpt__auth_walk *w, ckpt_credentials *out) {
     ckpt__auth_aws *a = w->a;
     if (a->ask != NULL) return ckpt__auth_ask(w, out);
     ckpt_err e = ckpt__auth_files_load(&w->files, a);
     if (e == CKPT_OK && !a->is_named) e = ckpt__auth_from_environment(w, out);
+    if (e == CKPT_OK && !w->found) e = ckpt__auth_check_files(w);
     if (e == CKPT_OK && !w->found) e = ckpt__auth_from_role(w, a->profile, out);
     if (e == CKPT_OK && !w->found) e = ckpt__auth_from_profile(w, a->profile, !a->is_named, out);
     if (e == CKPT_OK && !w->found) e = ckpt__auth_from_container(w, out);
@@ -20805,11 +20825,15 @@ static ckpt_err ckpt__auth_google_walk(ckpt__auth_search *s) {
     if (s->g->ask != NULL) return ckpt__auth_google_ask(s);
     if (named != NULL) return ckpt__auth_of_file(s, named);
     ckpt__buf path;
+    ckpt__os_info info;
     bool found = false;
     const char *why = "";
     ckpt__buf_init(&path, &s->g->allocator);
     ckpt_err e = ckpt__auth_gcloud_path(&path);
-    if (e == CKPT_OK && path.len > 0 && ckpt__os_exists(path.data)) {
+    ckpt_err there = e == CKPT_OK && path.len > 0 ? ckpt__os_stat(path.data, &info) : CKPT_NOT_FOUND;
+    if (e == CKPT_OK && there != CKPT_OK && there != CKPT_NOT_FOUND && there != CKPT_AUTH) {
+        e = there;                          // it may well be there, and the machine is somebody else
+    } else if (e == CKPT_OK && there == CKPT_OK) {
         e = ckpt__auth_of_file(s, path.data);
     } else if (e == CKPT_OK) {
         e = ckpt__auth_of_machine(s, &found, &why);

@@ -1,5 +1,6 @@
 // Proves AWS signatures (known answers) and the chain of credentials, against a small server of its own on the loopback.
 // run.sh: waits remote tsan
+#include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -1298,6 +1299,45 @@ static void test_renewal_fails(void **state) {
     server_start(&s);
 }
 
+// The home is on a server that is away for a moment, or one of the files is: nobody goes on as the machine.
+static void test_files_away(void **state) {
+    (void)state;
+    const char *files[] = { util_join(home, ".aws/config"), util_join(home, ".aws/credentials") };
+    credentials("[default]\naws_access_key_id = AKBASE\naws_secret_access_key = " SECRET "base\n");
+    config("[default]\nrole_arn = arn:x\nsource_profile = default\n");
+    setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", util_fmt("http://127.0.0.1:%d", s.port), 1);
+    unsetenv("AWS_EC2_METADATA_DISABLED");
+    for (int how = 0; how < 2; how++) {
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(client_open(&c, NULL), CKPT_OK);
+            assert_int_equal(client_get(&c), CKPT_OK);
+            const char *id = util_fmt("%s", c.got.access_key_id);
+            assert_memory_equal(id, "ASIA", 4);
+            c.auth.advisory = 1e9;                          // the next one is to renew them
+            TELL(&s, s.requests = 0);
+            if (how == 0) fault_arm_call("stat", ETIMEDOUT, i + 1);
+            else assert_int_equal(rename(files[i], util_join(home, "aside")), 0);
+            assert_int_equal(client_get(&c), CKPT_OK);
+            if (how == 0) assert_true(fault_disarm());
+            else assert_int_equal(rename(util_join(home, "aside"), files[i]), 0);
+            assert_string_equal(c.got.access_key_id, id);
+            assert_int_equal(s.requests, 0);
+            assert_non_null(strstr(c.log, "were not renewed"));
+            c.auth.again_at = 0;
+            assert_int_equal(client_get(&c), CKPT_OK);
+            assert_int_equal(s.requests, 1);
+            assert_string_not_equal(c.got.access_key_id, id);
+            ckpt_store_desc d;
+            ckpt__auth_aws first;
+            memset(&d, 0, sizeof d);
+            if (how == 0) fault_arm_call("stat", ETIMEDOUT, i + 1);     // so it is with the first ones
+            if (how == 0) assert_int_equal(ckpt__auth_aws_init(&first, &d, &c.http, &c.allocator), CKPT_NET);
+            if (how == 0) assert_true(fault_disarm());
+            client_close(&c);
+        }
+    }
+}
+
 // Every allocation refused in turn: an error, nothing is held.
 static void test_no_memory(void **state) {
     (void)state;
@@ -1341,7 +1381,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_sts_replies, start, stop), cmocka_unit_test_setup_teardown(test_web_identity, start, stop),
         cmocka_unit_test(test_near), cmocka_unit_test_setup_teardown(test_container, start, stop),
         cmocka_unit_test_setup_teardown(test_instance, start, stop), cmocka_unit_test_setup_teardown(test_renewal, start, stop),
-        cmocka_unit_test_setup_teardown(test_renewal_fails, start, stop), cmocka_unit_test_setup_teardown(test_no_memory, start, stop),
+        cmocka_unit_test_setup_teardown(test_renewal_fails, start, stop), cmocka_unit_test_setup_teardown(test_files_away, start, stop),
+        cmocka_unit_test_setup_teardown(test_no_memory, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
