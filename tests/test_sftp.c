@@ -435,6 +435,32 @@ static void test_slow_login(void **state) {
     close(fd);
 }
 
+// A connection that is gone in the middle of an upload leaves open what became of the object only where it was to get its name.
+static void test_unsure(void **state) {
+    (void)state;
+    static const char *const verbs[] = { "mkdir", "statvfs", "rm", "*rm", "rename" };
+    clear_env();
+    const char *known = util_join(util_temp_dir(), "known");
+    util_write_text(known, "[127.0.0.1]:1 ssh-ed25519 AAAA\n");
+    ckpt_store_desc d;
+    ckpt_store *s = NULL;
+    memset(&d, 0, sizeof d);
+    d.known_hosts_filename = known;
+    assert_int_equal(ckpt_store_open(&s, "sftp://u:p@127.0.0.1:1/x", &d), CKPT_OK);
+    for (int i = 0; i < UTIL_COUNT(verbs); i++) {
+        ckpt__sftp_call c;
+        ckpt__transfer t;
+        memset(&t, 0, sizeof t);
+        bool renames = strcmp(verbs[i], "rename") == 0;
+        assert_int_equal(ckpt__sftp_begin(&c, s, &t), CKPT_NET);        // nobody is there
+        ckpt__transfer_begin(&t);
+        assert_int_equal(ckpt__sftp_run(&c, verbs[i], "/x/a", renames ? "/x/b" : NULL), CKPT_NET);
+        assert_int_equal(t.unsure, renames);
+        ckpt__sftp_end(&c);
+    }
+    ckpt_store_close(s);
+}
+
 // A request that waits inside libcurl, as one does over libssh, ends: at its time, or soon after it is cancelled. One whose clocks
 // are looked at is left alone.
 static void test_guard(void **state) {
@@ -523,7 +549,7 @@ int main(void) {
         cmocka_unit_test(test_cases), cmocka_unit_test(test_uri_tables), cmocka_unit_test(test_addresses), cmocka_unit_test(test_known_hosts), cmocka_unit_test(test_names),
         cmocka_unit_test(test_lines), cmocka_unit_test(test_urls), cmocka_unit_test(test_deep), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_aside), cmocka_unit_test(test_upload_buffer), cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_offers), cmocka_unit_test(test_guard),
+        cmocka_unit_test(test_offers), cmocka_unit_test(test_unsure), cmocka_unit_test(test_guard),
         cmocka_unit_test(test_slow_login)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
