@@ -18408,6 +18408,12 @@ static CURLcode ckpt__http_drive(ckpt__http_job *job) {
     return code;
 }
 
+// Is it not known who answers? CURLE_PEER_FAILED_VERIFICATION is another number from 7.62 on, and the library that runs may be of
+// another version than the header.
+static bool ckpt__http_is_distrust(CURLcode code) {
+    return (int)code == 51 || (int)code == 60;
+}
+
 // The class of libcurl's verdict; *transient: the same may succeed later.
 static ckpt_err ckpt__http_class(CURLcode code, bool *transient) {
     *transient = false;
@@ -18446,7 +18452,7 @@ static ckpt_err ckpt__http_fail(ckpt__http_job *job) {
     const char *why = job->text_of_curl[0] != 0 ? job->text_of_curl : curl_easy_strerror(job->code);
     (void)snprintf(job->reason, sizeof job->reason, "%s", why);
     ckpt_err e = ckpt__http_class(job->code, &t->transient);
-    bool untrusted = job->reply != NULL && (job->code == CURLE_PEER_FAILED_VERIFICATION || (int)job->code == 60);
+    bool untrusted = job->reply != NULL && ckpt__http_is_distrust(job->code);
     return ckpt__error_set(e, "%s: %s%s", job->host, job->reason,
                            untrusted ? "; ca_file or AWS_CA_BUNDLE names a file of the authorities to trust" : "");
 }
@@ -29122,7 +29128,7 @@ static ckpt_err ckpt__sftp_login_failed(ckpt__sftp_call *c, ckpt_err e) {
     if (e == CKPT_CANCELLED || e == CKPT_NOMEM || c->job.failure.code != CKPT_OK) return e;
     c->t->transient = false;
     if (c->job.code == CURLE_LOGIN_DENIED) return ckpt__sftp_denied(c);
-    if (c->job.code == CURLE_PEER_FAILED_VERIFICATION) return ckpt__sftp_other_key(c);
+    if (ckpt__http_is_distrust(c->job.code)) return ckpt__sftp_other_key(c);
     if (c->job.code == CURLE_FAILED_INIT && keys)
         return ckpt__error_set(CKPT_AUTH, "%s and this program's SSH library know no way to talk that both accept (%s)%s%s",
                                c->f->site, why, old != NULL ? "; where only an RSA key of the host is known, due to " : "",
@@ -29345,7 +29351,7 @@ static ckpt_err ckpt__sftp_login(ckpt__sftp_call *c) {
     bool tried = false, again = e == CKPT_OK;
     while (again) {
         e = ckpt__sftp_offer_all(c, first, &good, &tried);
-        again = e != CKPT_OK && tried && c->job.code == CURLE_PEER_FAILED_VERIFICATION && c->job.failure.code == CKPT_OK;
+        again = e != CKPT_OK && tried && ckpt__http_is_distrust(c->job.code) && c->job.failure.code == CKPT_OK;
         if (again) unknown = ckpt__sftp_known_again(c, &again);
     }
     ckpt__sftp_unqueue(f, good);
