@@ -19259,6 +19259,7 @@ static ckpt_err ckpt__auth_send(ckpt__http *http, const ckpt__auth_question *q, 
     ckpt_err e = ckpt__http_run(http, &h, r);
     if (e == CKPT_OK) ckpt__http_judge(r, &own);
     ckpt__transfer_follow(t, &own);
+    t->status = 0;                      // of a server that is not the store's: the store has made nothing of it
     return e;
 }
 
@@ -25960,6 +25961,7 @@ static ckpt_err ckpt__databricks_post_form(ckpt__databricks *d, const char *url,
     ckpt_err e = ckpt__http_run(&d->http, &q, &r);
     if (e == CKPT_OK) e = r.status == 200 ? ckpt__databricks_take_token(d, &r) : ckpt__databricks_denied(d, &r, &mine);
     ckpt__transfer_follow(t, &mine);
+    t->status = 0;                      // of the service of tokens, not the store's
     ckpt__http_reply_free(&r);
     return e;
 }

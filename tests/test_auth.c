@@ -1274,6 +1274,9 @@ static void test_renewal_fails(void **state) {
     ckpt__os_sleep(2.2);
     assert_int_equal(client_get(&c), CKPT_AUTH);
     assert_true(c.t.transient);
+    TELL(&s, s.fail_status = 503);
+    assert_int_not_equal(client_get(&c), CKPT_OK);
+    assert_int_equal(c.t.status, 0);                        // the store has said nothing
     TELL(&s, s.fail = 0);
     assert_int_equal(client_get(&c), CKPT_OK);
     client_close(&c);
