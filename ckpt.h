@@ -22454,6 +22454,22 @@ static ckpt_err ckpt__store_in_the_way(ckpt_err e, const char *path) {
     return object ? e : ckpt__error_set(CKPT_IO, "%s", said.text);
 }
 
+static ckpt_err ckpt__store_sync_folder(const ckpt_store *s, const char *path) {
+    ckpt__buf dir;
+    ckpt__buf_init(&dir, &s->allocator);
+    ckpt__os_path_dir(&dir, path);
+    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__os_sync_dir(dir.data);
+    ckpt__buf_free(&dir);
+    return e;
+}
+
+// This upload has its object there already: the try before may have failed only to sync its name.
+static ckpt_err ckpt__store_sync_ours(const ckpt_store *s, const char *path, ckpt__transfer *t) {
+    ckpt_err e = ckpt__store_sync_folder(s, path);
+    t->unsure = e != CKPT_OK;
+    return e;
+}
+
 static ckpt_err ckpt__store_file_put(ckpt_store *s, const ckpt__store_put *p) {
     ckpt__buf path;
     ckpt__file_new n;
@@ -22479,7 +22495,8 @@ static ckpt_err ckpt__store_file_put(ckpt_store *s, const ckpt__store_put *p) {
         }
         e = ckpt__store_in_the_way(e, path.data);
     }
-    if (e == CKPT_EXISTS && ckpt__store_is_ours(s, p->name, p->mark, p->body->size)) e = CKPT_OK;
+    if (e == CKPT_EXISTS && ckpt__store_is_ours(s, p->name, p->mark, p->body->size))
+        e = ckpt__store_sync_ours(s, path.data, p->t);
     ckpt__buf_free(&path);
     return ckpt__store_file_end(e, p->t);
 }
@@ -22695,11 +22712,9 @@ static ckpt_err ckpt__store_check_parts(ckpt__store_upload *u, const ckpt__store
 
 static ckpt_err ckpt__store_finish(const ckpt_store *s, ckpt__store_upload *u, const ckpt__store_multi *m) {
     ckpt__os_info info;
-    ckpt__buf dir;
     bool has_crc;
     uint32_t crc;
     int fd = -1;
-    ckpt__buf_init(&dir, &s->allocator);
     ckpt_err e = ckpt__store_open_data(u, &fd);
     if (e == CKPT_OK) e = ckpt__store_check_parts(u, m, &has_crc, &crc);
     if (e == CKPT_OK) e = ckpt__store_check_sum(has_crc, crc, m->has_crc, m->crc);
@@ -22715,11 +22730,7 @@ static ckpt_err ckpt__store_finish(const ckpt_store *s, ckpt__store_upload *u, c
     if (e == CKPT_OK && m->overwrite) e = ckpt__os_rename(u->file.data, u->path.data);
     else if (e == CKPT_OK) e = ckpt__os_rename_new(u->file.data, u->path.data);
     if (e == CKPT_EXISTS) e = ckpt__store_exists();
-    if (e == CKPT_OK) {
-        ckpt__os_path_dir(&dir, u->path.data);
-        e = dir.err != CKPT_OK ? dir.err : ckpt__os_sync_dir(dir.data);
-    }
-    ckpt__buf_free(&dir);
+    if (e == CKPT_OK) e = ckpt__store_sync_folder(s, u->path.data);
     m->t->unsure = renames && e != CKPT_OK && e != CKPT_EXISTS;
     return ckpt__store_in_the_way(e, u->path.data);
 }
@@ -22729,7 +22740,8 @@ static ckpt_err ckpt__store_file_complete(ckpt_store *s, const ckpt__store_multi
     ckpt_err e = ckpt__store_upload_of(s, m->name, m->upload_id, &u);
     if (e == CKPT_OK) e = ckpt__store_finish(s, &u, m);
     // It has its name already, of a try or of an upload before this one that was not told so.
-    if ((e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__store_is_ours(s, m->name, m->mark, m->size)) e = CKPT_OK;
+    if ((e == CKPT_NOT_FOUND || e == CKPT_EXISTS) && ckpt__store_is_ours(s, m->name, m->mark, m->size))
+        e = ckpt__store_sync_ours(s, u.path.data, m->t);
     if (e == CKPT_OK) {
         // The object is there; a hidden folder that cannot be removed is only litter.
         ckpt__error_record kept;
