@@ -29491,7 +29491,7 @@ static ckpt_err ckpt__sftp_answered(ckpt__sftp_call *c, ckpt_err e) {
 // Runs "verb path" or "verb path other" on the server. What a server refuses is CKPT_NOT_FOUND, CKPT_AUTH, CKPT_NO_SPACE, or else
 // CKPT_EXISTS: version 3 of the protocol has only "failure" for a name that is taken, and for anything unusual. libcurl says of
 // an answer that never came what it says of a refusal, with a reason that means nothing: then it is CKPT_NET, and unsure where
-// an object was to get its name.
+// an object was to get its name, or to lose it.
 static ckpt_err ckpt__sftp_run(ckpt__sftp_call *c, const char *verb, const char *path, const char *other) {
     c->line.len = 0;
     ckpt__buf_text(&c->line, verb);
@@ -29505,7 +29505,8 @@ static ckpt_err ckpt__sftp_run(ckpt__sftp_call *c, const char *verb, const char 
     (void)curl_easy_setopt(c->job.easy, CURLOPT_QUOTE, NULL);
     c->list = NULL;
     curl_slist_free_all(list);
-    if (e != CKPT_OK && e != CKPT_NOMEM && strcmp(verb, "rename") == 0) c->t->unsure = true;
+    bool names = strcmp(verb, "rename") == 0 || strcmp(verb, "rm") == 0;
+    if (e != CKPT_OK && e != CKPT_NOMEM && names) c->t->unsure = true;
     if (e == CKPT_OK || c->job.code != CURLE_QUOTE_ERROR) return e;
     const char *why = c->job.reason;
     if (!ckpt__sftp_is_connected(c)) return ckpt__sftp_hung_up(c);
