@@ -1924,10 +1924,6 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
     #define CKPT__SYS(name) name
 #endif
 
-#ifndef CKPT__OS_LOCK_WAIT
-    #define CKPT__OS_LOCK_WAIT 0.02     // seconds for others who found a lock free at the same time, where there are no locks
-#endif
-
 // Strict modes hide the names of a few Linux flags; their values are part of the kernel's interface.
 #if defined(__linux__)
     #if !defined(O_DIRECT) && defined(__O_DIRECT)
@@ -3096,21 +3092,15 @@ static ckpt__os_holder ckpt__os_read_holder(int fd) {
     return h;
 }
 
-// Writes who holds it. word: that alone keeps the lock. Others that found nobody's name at the same time write theirs too: the
-// last one stays, and false says that it is another's.
-static bool ckpt__os_write_holder(int fd, const char *path, bool word) {
-    char host[256], space[64], boot[64], text[512], last[512];
+static void ckpt__os_write_holder(int fd, const char *path) {
+    char host[256], space[64], boot[64], text[512];
     ckpt__os_host(host, sizeof host);
     ckpt__os_pid_space(space, sizeof space);
     ckpt__os_boot(boot, sizeof boot);
     unsigned long long start = ckpt__os_process_start(ckpt__os_pid());
     (void)snprintf(text, sizeof text, "%d %s %llu %s\n%s%s", ckpt__os_pid(), host, start, space, boot, boot[0] != 0 ? "\n" : "");
-    size_t size = strlen(text), got = 0;
-    bool said = ckpt__os_truncate(fd, 0, path) == CKPT_OK && ckpt__os_pwrite(fd, text, size, 0, path) == CKPT_OK;
-    if (!said || !word) return true;        // the lock holds without it, on a full disk for example
-    ckpt__os_sleep(CKPT__OS_LOCK_WAIT);
-    said = ckpt__os_pread(fd, last, sizeof last, 0, &got, path) == CKPT_OK && got > 0;
-    return !said || (got == size && memcmp(last, text, got) == 0);
+    // The lock holds without it, on a full disk for example.
+    if (ckpt__os_truncate(fd, 0, path) == CKPT_OK) (void)ckpt__os_pwrite(fd, text, strlen(text), 0, path);
 }
 
 static ckpt_err ckpt__os_lock_busy(const char *path, const ckpt__os_holder *h) {
@@ -3159,16 +3149,15 @@ static bool ckpt__os_lock_binds(int whole, int own, const ckpt__os_holder *h) {
     #define CKPT__OS_STALE (-1)
 #endif
 
-// Locks an open lock file. *stale: it was removed. *word: nothing but the name inside keeps the lock.
-static ckpt_err ckpt__os_lock_fd(int fd, const char *path, bool *stale, bool *word) {
+// Locks an open lock file. *stale: it was removed.
+static ckpt_err ckpt__os_lock_fd(int fd, const char *path, bool *stale) {
     int whole, own;
-    *stale = *word = false;
+    *stale = false;
     if (ckpt__os_lock_bytes(fd, false, &whole, &own)) return CKPT_OK;
     bool taken = ckpt__os_lock_taken(whole), held = ckpt__os_lock_taken(own);
     int why = !taken && !ckpt__os_lock_unknown(whole) ? whole : !held && !ckpt__os_lock_unknown(own) ? own : 0;
     *stale = why == CKPT__OS_STALE;
     if (why != 0) return ckpt__os_fail(why, "lock", path);
-    *word = ckpt__os_lock_unknown(whole) && ckpt__os_lock_unknown(own);
     ckpt__os_holder h = ckpt__os_read_holder(fd);
     return ckpt__os_lock_binds(whole, own, &h) ? ckpt__os_lock_busy(path, &h) : CKPT_OK;
 }
@@ -3221,16 +3210,15 @@ static bool ckpt__os_is_replaced(int fd, const char *path) {
 
 // Takes the exclusive lock called `path`, at once or not at all: CKPT_EXISTS names the holder. It dies with the process.
 static ckpt_err ckpt__os_lock(int *fd, const char *path) {
-    bool stale = false, word;
+    bool stale = false;
     for (int tries = 0; tries < 100; tries++) {
         *fd = ckpt__os_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
         if (*fd < 0) return ckpt__os_fail(errno, "open the lock", path);
-        ckpt_err e = ckpt__os_lock_fd(*fd, path, &stale, &word);
+        ckpt_err e = ckpt__os_lock_fd(*fd, path, &stale);
         bool nameless = tries < CKPT__OS_NAMELESS && ckpt__os_is_nameless(*fd);
         if (e == CKPT_OK && !nameless && ckpt__os_same_file(*fd, path)) {
-            if (ckpt__os_write_holder(*fd, path, word)) return CKPT_OK;
-            ckpt__os_holder h = ckpt__os_read_holder(*fd);
-            e = ckpt__os_lock_busy(path, &h);
+            ckpt__os_write_holder(*fd, path);
+            return CKPT_OK;
         }
         ckpt__os_drop(*fd);
         *fd = -1;

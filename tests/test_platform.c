@@ -1,8 +1,6 @@
 // Proves >>platform: every function does what its comment says, and with any one of its system calls failing it says so, leaks nothing
 // and leaves no half-done work. run.sh: tsan
 #include "fault/faults.h"
-static double lock_wait(void);
-#define CKPT__OS_LOCK_WAIT lock_wait()
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -574,32 +572,6 @@ static void test_lock_without_locks(void **state) {
         if (e == CKPT_OK) ckpt__os_unlock(fd, path);
     }
     assert_non_null(strstr(ckpt_last_error(), "on another-machine, which cannot be seen from here: when it is gone, remove the file"));
-}
-
-static const char *hasty_path, *hasty_text;
-
-static double lock_wait(void) {
-    if (hasty_text != NULL) util_write_text(hasty_path, hasty_text);
-    hasty_text = NULL;
-    return 0;
-}
-
-// There, of two that find it free at the same time, the one has it whose name stays in the file.
-static void test_lock_two_at_once(void **state) {
-    (void)state;
-    int fd, before = fault_open_files();
-    hasty_path = util_join(util_temp_dir(), "lock");
-    for (int hasty = 0; hasty < 2; hasty++) {
-        hasty_text = hasty ? "7 another-machine 17\n" : NULL;
-        fault_no_locks = true;
-        ckpt_err e = ckpt__os_lock(&fd, hasty_path);
-        fault_no_locks = false;
-        assert_int_equal(e, hasty ? CKPT_EXISTS : CKPT_OK);
-        if (hasty) assert_non_null(strstr(ckpt_last_error(), "is locked by process 7 on another-machine"));
-        else ckpt__os_unlock(fd, hasty_path);
-        assert_int_equal(util_exists(hasty_path), hasty);
-        assert_int_equal(fault_open_files(), before);
-    }
 }
 
 // A lock file that another machine removes between the open and the lock is opened anew, as one that this machine removes.
@@ -1205,7 +1177,7 @@ int main(void) {
         cmocka_unit_test(test_lock_of_others),
         cmocka_unit_test(test_lock_and_orphans),
         cmocka_unit_test(test_lock_and_proc),
-        cmocka_unit_test(test_lock_without_locks), cmocka_unit_test(test_lock_two_at_once), cmocka_unit_test(test_lock_removed_elsewhere),
+        cmocka_unit_test(test_lock_without_locks), cmocka_unit_test(test_lock_removed_elsewhere),
         cmocka_unit_test(test_lock_crowd),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_stack),
