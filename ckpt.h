@@ -13165,9 +13165,11 @@ static ckpt_err ckpt__codec_reread(int fd, const char *path, uint64_t at) {
     return e;
 }
 
-// Do a tool's words speak of its reading? No part of "unexpected end of file" is such a word, which a file that was cut off has.
+// Do a tool's words speak of its reading? Those for a file that was cut off do not: "unexpected end of file", or zstd's "Read
+// error (39) : premature end".
 static bool ckpt__codec_is_unread(const char *said) {
     static const char *const words[] = { "ead error", "put/output error", "I/O error", "tale file handle", "timed out" };
+    if (strstr(said, "premature end") != NULL) return false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (strstr(said, words[i]) != NULL) return true;
     }

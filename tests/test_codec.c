@@ -203,6 +203,15 @@ static void test_round_trips(void **state) {
 }
 
 // Cut short at many lengths: never a success.
+// A file that was cut off is not decoded twice: its tools' words speak of the file, those of a disk that errs of the reading.
+static void test_words_of_reading(void **state) {
+    (void)state;
+    assert_false(ckpt__codec_is_unread("zstd: /*stdin*\\ : Read error (39) : premature end"));
+    assert_false(ckpt__codec_is_unread("gzip: stdin: unexpected end of file"));
+    assert_true(ckpt__codec_is_unread("gzip: stdin: Input/output error"));
+    assert_true(ckpt__codec_is_unread("xz: (stdin): Read error: Stale file handle"));
+}
+
 static void test_truncated(void **state) {
     (void)state;
     unsigned char *data = sample(5000);
@@ -744,7 +753,7 @@ static void test_no_memory(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_case_tables), cmocka_unit_test(test_tar_modes),    cmocka_unit_test(test_magic),
-        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated),    cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated), cmocka_unit_test(test_words_of_reading),    cmocka_unit_test(test_flipped),
         cmocka_unit_test(test_what_follows), cmocka_unit_test(test_padding),     cmocka_unit_test(test_large),
         cmocka_unit_test(test_missing_tool),
         cmocka_unit_test(test_bad_tools), cmocka_unit_test(test_unreadable),
