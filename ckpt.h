@@ -30782,17 +30782,31 @@ static bool ckpt__uc_is_whole(const ckpt_store *store, const ckpt__store_multi *
     return e == CKPT_ARG || e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED;
 }
 
-// Asks for an address: of part `number`, or with 0 the one that gives the upload up. *off, if wanted: none is given to anybody.
+// Asks for the address of part `number`, or with 0 for the one that gives the upload up; the caller frees *c.
+static ckpt_err ckpt__uc_ask_link(ckpt__databricks_call *c, ckpt_store *store, const ckpt__store_multi *m, const char *session,
+                                  int number) {
+    const char *api = number > 0 ? "/api/2.0/fs/create-upload-part-urls" : "/api/2.0/fs/create-abort-upload-url";
+    ckpt_err e = ckpt__uc_about(c, store, m, api, session);
+    if (number > 0) ckpt__buf_fmt(&c->json, ",\"start_part_number\":%d,\"count\":1", number);
+    ckpt__buf_text(&c->json, ",\"expire_time\":\"");
+    ckpt__txt_add_date(&c->json, ckpt__databricks_time(&ckpt__uc_of(store)->d) + 3600.0, CKPT__DATE_ISO);
+    ckpt__buf_text(&c->json, "\"}");
+    return e == CKPT_OK ? ckpt__databricks_ask(c) : e;
+}
+
+// Has an address. *off, if wanted: none is given to anybody. What is refused with the news that the server's clock is another one
+// is asked for again, once: a store's first request of all may be this one.
 static ckpt_err ckpt__uc_link(ckpt_store *store, const ckpt__store_multi *m, const char *session, int number,
                               ckpt__databricks_link *out, bool *off) {
     ckpt__databricks_call c;
-    const char *api = number > 0 ? "/api/2.0/fs/create-upload-part-urls" : "/api/2.0/fs/create-abort-upload-url";
-    ckpt_err e = ckpt__uc_about(&c, store, m, api, session);
-    if (number > 0) ckpt__buf_fmt(&c.json, ",\"start_part_number\":%d,\"count\":1", number);
-    ckpt__buf_text(&c.json, ",\"expire_time\":\"");
-    ckpt__txt_add_date(&c.json, ckpt__databricks_time(&ckpt__uc_of(store)->d) + 3600.0, CKPT__DATE_ISO);
-    ckpt__buf_text(&c.json, "\"}");
-    if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
+    const ckpt__os_flag *clock = &ckpt__uc_of(store)->d.ahead;
+    int ahead = ckpt__os_flag_get(clock);
+    ckpt_err e = ckpt__uc_ask_link(&c, store, m, session, number);
+    int news = ckpt__os_flag_get(clock) - ahead;
+    if (e == CKPT_ARG && (news > 60 || news < -60)) {
+        ckpt__databricks_free(&c);
+        e = ckpt__uc_ask_link(&c, store, m, session, number);
+    }
     if (off != NULL) *off = ckpt__uc_is_off(&c);
     if (e == CKPT_OK) {
         const ckpt__json *node = ckpt__databricks_member(&c, number > 0 ? "upload_part_urls" : "abort_upload_url");

@@ -654,6 +654,11 @@ static void test_parts(void **state) {
     ckpt__buf_free(&u.id);
 }
 
+static ckpt_err count_part(const ckpt__store_part *p, void *user) {
+    *(int *)user += p->number;
+    return CKPT_OK;
+}
+
 // For how long an address is to be good the server's clock tells.
 static void test_parts_clock(void **state) {
     (void)state;
@@ -678,6 +683,25 @@ static void test_parts_clock(void **state) {
         }
         rest_part(s);
         ckpt__buf_free(&u.id);
+        // A session of another process, with nothing asked before: when the refusal has told the time it is asked for anew, once.
+        int sum = 0;
+        const step late = { 400, SAYS("INVALID_PARAMETER_VALUE", "expire_time"), date };
+        const step alive[] = { late, { 200, PART_URL(1), NULL } }, dead[] = { late, late };
+        const step ends[] = { late, { 200, "{\"abort_upload_url\":{\"url\":\"@/cloud?abort&" SIGNATURE "\"}}", NULL }, { 204, "", NULL } };
+        s = meet_with(alive, hours != 0 ? 2 : 1);
+        multi_init(&u, true);
+        u.m.upload_id = "of another process";
+        for (int i = 0; i < 2; i++) u.part[i].number = i + 1;
+        is(ckpt__store_run_parts(s, &u.m, count_part, &sum), hours != 0 ? CKPT_OK : CKPT_NOT_FOUND);
+        rest_part(s);
+        s = meet_with(dead, hours != 0 ? 2 : 1);
+        is(ckpt__store_run_parts(s, &u.m, count_part, &sum), CKPT_NOT_FOUND);
+        rest_part(s);
+        s = meet_with(ends, hours != 0 ? 3 : 1);
+        ckpt__transfer_begin(&t);
+        is(ckpt__store_run_abort(s, &u.m), CKPT_OK);
+        rest_part(s);
+        assert_int_equal(sum, hours != 0 ? 3 : 0);
     }
 }
 
@@ -709,11 +733,6 @@ static void test_parts_folder(void **state) {
 #define NO_SESSION { 404, SAYS("NOT_FOUND", "no session"), NULL }
 #define SIZE { 200, "0123456789", NULL }
 #define BYTES(bytes, range) { 206, bytes, "Content-Range: bytes " range "/10\r\n" }
-
-static ckpt_err count_part(const ckpt__store_part *p, void *user) {
-    *(int *)user += p->number;
-    return CKPT_OK;
-}
 
 // Both parts as they were sent.
 static void know_parts(multi *u) {
