@@ -26232,12 +26232,14 @@ static bool ckpt__databricks_is_late(const ckpt__databricks_call *c) {
            strstr(c->reason, "not valid in the specified time frame") != NULL;
 }
 
-// A token that has run out, for which workspaces have 403 and 400 besides 401. Sessions of uploads expire too, with a 400.
+// A token that has run out, for which workspaces have 403 and 400 besides 401. Sessions of uploads expire too, with a 400, and
+// trials of workspaces and the like with a 403.
 static bool ckpt__databricks_is_spent(const ckpt__databricks_call *c) {
     int status = c->reply.status;
     if (c->url != NULL || (status != 400 && status != 401 && status != 403)) return false;
     bool ends = strstr(c->message, "expired") != NULL || strstr(c->message, "expiring") != NULL;
-    return status == 401 || (status == 403 && (ends || strstr(c->message, "Invalid access token") != NULL)) ||
+    bool token = ends && strstr(c->message, "oken") != NULL;
+    return status == 401 || (status == 403 && (token || strstr(c->message, "Invalid access token") != NULL)) ||
            (ends && strstr(c->message, "JWT") != NULL);
 }
 

@@ -288,10 +288,12 @@ static void test_callback(void **state) {
     static const step twice[] = { { 400, "{\"message\":\"" JWT "\"}", NULL }, { 400, "{\"message\":\"" JWT "\"}", NULL } };
     static const step denied[] = { { 403, "{\"error_code\":\"PERMISSION_DENIED\",\"message\":\"User may not\"}", NULL } };
     static const step other[] = { { 400, "{\"error_code\":\"BAD_REQUEST\",\"message\":\"The session has expired\"}", NULL } };
+    static const step trial[] = { { 403, "{\"error_code\":\"PERMISSION_DENIED\",\"message\":\"The trial has expired\"}", NULL } };
     static const struct { const step *steps; int count, asked; ckpt_err e; const char *word; } rows[] = {
         { old, UTIL_COUNT(old), 2, CKPT_OK, "" }, { soon, UTIL_COUNT(soon), 2, CKPT_OK, "" }, { page, UTIL_COUNT(page), 2, CKPT_OK, "" },
         { jwt, UTIL_COUNT(jwt), 2, CKPT_OK, "" }, { twice, UTIL_COUNT(twice), 2, CKPT_AUTH, "has run out" },
-        { denied, UTIL_COUNT(denied), 1, CKPT_AUTH, "may not" }, { other, UTIL_COUNT(other), 1, CKPT_ARG, "session" } };
+        { denied, UTIL_COUNT(denied), 1, CKPT_AUTH, "may not" }, { other, UTIL_COUNT(other), 1, CKPT_ARG, "session" },
+        { trial, UTIL_COUNT(trial), 1, CKPT_AUTH, "trial has expired" } };
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         n = 0;
         d = script_begin(rows[i].steps, rows[i].count);
