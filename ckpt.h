@@ -30905,7 +30905,8 @@ static ckpt_err ckpt__uc_begin_stream(ckpt_store *store, const ckpt__store_multi
     return e;
 }
 
-// The first part's address is asked for at once: it is what workspaces refuse whose signed addresses are turned off.
+// The first part's address is asked for at once: it is what workspaces refuse whose signed addresses are turned off. Where a
+// right is missing that may come back the session stands, for the parts to be refused, and for a later try to go on with.
 static ckpt_err ckpt__uc_begin(ckpt_store *store, const ckpt__store_multi *m, ckpt__buf *upload_id) {
     ckpt__uc *s = ckpt__uc_of(store);
     ckpt__databricks_link l;
@@ -30926,14 +30927,16 @@ static ckpt_err ckpt__uc_begin(ckpt_store *store, const ckpt__store_multi *m, ck
     ckpt__databricks_link_init(&l, &s->d);
     e = ckpt__uc_link(store, m, session, 1, &l, &off);
     ckpt__databricks_link_free(&l);
-    if (e == CKPT_AUTH || e == CKPT_ARG || e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) {
+    if (ckpt__uc_is_whole(store, m, e, off)) {
         ckpt__error_record kept;
         ckpt__error_take(&kept);
         (void)ckpt__uc_abort_session(store, m, session);
         ckpt__error_last = kept;
         ckpt__transfer_begin(m->t);
-        if (ckpt__uc_is_whole(store, m, e, off))
-            e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no addresses for parts");
+        e = ckpt__error_prefix(CKPT_UNSUPPORTED, "the workspace signs no addresses for parts");
+    } else if (e == CKPT_AUTH) {        // giving it up is refused as well: each new try would leave one more
+        ckpt__transfer_begin(m->t);
+        e = CKPT_OK;
     }
     return e == CKPT_OK ? ckpt__databricks_keep_upload(&s->d, session, NULL, NULL, &store->allocator) : e;
 }

@@ -882,14 +882,16 @@ static void test_parts_refused(void **state) {
     // For what only parts can bring a right that is missing is waited for.
 #define DENIED { 403, SAYS("PERMISSION_DENIED", "not you"), NULL }
 #define TURNED_OFF { 403, "{\"error_code\":\"PERMISSION_DENIED\",\"message\":\"off\",\"details\":[{\"reason\":\"FILES_API_API_IS_NOT_ENABLED\"}]}", NULL }
-    static const step closed[] = { { 200, SESSION, NULL }, TURNED_OFF, TURNED_OFF }, denied[] = { { 200, SESSION, NULL }, DENIED, DENIED };
+    static const step closed[] = { { 200, SESSION, NULL }, TURNED_OFF, TURNED_OFF }, denied[] = { { 200, SESSION, NULL }, DENIED, DENIED, DENIED };
     static const step closed_stream[] = { { 200, "{\"resumable_upload\":{\"session_token\":\"x\"}}", NULL }, TURNED_OFF };
     static const step denied_stream[] = { { 200, "{\"resumable_upload\":{\"session_token\":\"x\"}}", NULL }, DENIED };
     static const struct { const step *steps; int count; ckpt_err e; } bigs[] = {
         { closed, UTIL_COUNT(closed), CKPT_UNSUPPORTED }, { denied, UTIL_COUNT(denied), CKPT_AUTH },
         { closed_stream, UTIL_COUNT(closed_stream), CKPT_UNSUPPORTED }, { denied_stream, UTIL_COUNT(denied_stream), CKPT_AUTH } };
+    send.num_concurrent_parts = 1;
     for (int i = 0; i < UTIL_COUNT(bigs); i++) {
         send.store = s = meet_with(bigs[i].steps, bigs[i].count);
+        retry.logger = &s->logger;
         s->min_part = s->max_part = 5;
         s->max_single = 9;
         is(ckpt__send_run(&send), bigs[i].e);
@@ -897,6 +899,25 @@ static void test_parts_refused(void **state) {
         assert_true(send.curable == (bigs[i].e == CKPT_AUTH));
         rest_part(s);
     }
+    // The session waits with it: later tries go on with it, and none leaves another at the server.
+#define SENT(n) { 200, PART_URL(n), NULL }, { 200, "", "ETag: \"x\"\r\n" }
+    static const step again[] = { { 200, SESSION, NULL }, DENIED, DENIED, DENIED, DENIED, { 200, PART_URL(1), NULL }, SENT(1), SENT(2), { 200, "{}", NULL },
+        { 200, "0123456789", NULL } };
+    ckpt__send_record record;
+    ckpt__send_record_init(&record, NULL);
+    send.record = &record;
+    send.store = s = MEET(again);
+    retry.logger = &s->logger;
+    s->min_part = s->max_part = 5;
+    s->max_single = 9;
+    for (int i = 0; i < 3; i++) {
+        is(ckpt__send_run(&send), i < 2 ? CKPT_AUTH : CKPT_OK);
+        assert_true(send.curable == (i < 2));
+        assert_string_equal(ckpt__buf_cstr(&record.upload_id), "tok/en+1");
+    }
+    rest_part(s);
+    ckpt__send_record_free(&record);
+    send.record = NULL;
     // Hostile addresses.
     static const char *const hostile[] = {
         "{}", "{\"upload_part_urls\":[]}", "{\"upload_part_urls\":{}}", "{\"upload_part_urls\":[{\"url\":\"http://example.com/x\",\"part_number\":1}]}",
