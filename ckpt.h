@@ -26304,11 +26304,6 @@ static void ckpt__databricks_note_clock(ckpt__databricks_call *c) {
     if (c->url == NULL && c->reply.date > 0.0 && ahead > -1e9 && ahead < 1e9) ckpt__os_flag_set(&c->d->ahead, (int)ahead);
 }
 
-// Now, by the server's clock.
-static double ckpt__databricks_time(const ckpt__databricks *d) {
-    return ckpt__os_time() + (double)ckpt__os_flag_get(&d->ahead);
-}
-
 // Sends, and sends again once with another token if this one was refused. CKPT_OK: a status of 2xx; any other reply has become a
 // failure, whose status and code the caller may look at. Without a reply the status is 0.
 static ckpt_err ckpt__databricks_run(ckpt__databricks_call *c) {
@@ -30481,6 +30476,11 @@ static ckpt__uc *ckpt__uc_of(const ckpt_store *store) {
     return (ckpt__uc *)store->impl;
 }
 
+// Now, by the server's clock.
+static double ckpt__uc_time(const ckpt_store *store) {
+    return ckpt__os_time() + (double)ckpt__os_flag_get(&ckpt__uc_of(store)->d.ahead);
+}
+
 //-- paths -----------------------------------------------------------------------
 
 // Splits "Volumes/catalog/schema/volume/more" as Composer does, but for a first level that only begins with that word.
@@ -30791,7 +30791,7 @@ static ckpt_err ckpt__uc_ask_link(ckpt__databricks_call *c, ckpt_store *store, c
     ckpt_err e = ckpt__uc_about(c, store, m, api, session);
     if (number > 0) ckpt__buf_fmt(&c->json, ",\"start_part_number\":%d,\"count\":1", number);
     ckpt__buf_text(&c->json, ",\"expire_time\":\"");
-    ckpt__txt_add_date(&c->json, ckpt__databricks_time(&ckpt__uc_of(store)->d) + 3600.0, CKPT__DATE_ISO);
+    ckpt__txt_add_date(&c->json, ckpt__uc_time(store) + 3600.0, CKPT__DATE_ISO);
     ckpt__buf_text(&c->json, "\"}");
     return e == CKPT_OK ? ckpt__databricks_ask(c) : e;
 }
