@@ -133,7 +133,8 @@
    it (another machine's when it is a day old; an hour, when it has this one's name and was made before a restart or in another
    container).
    With per_rank_tar a tarball that is saved again has a second name, ".<name>.was", until all ranks' new ones have theirs. After
-   a kill in between the next resume gives them back where they are needed, and takes them away.
+   a kill in between the next resume with as many ranks gives them back where they are needed, and takes them away; where it
+   cannot see all ranks' files they stay.
    A power cut is as good as a kill where the disk keeps what fsync acknowledged.
 
 
@@ -15047,6 +15048,17 @@ static ckpt__file_writer ckpt__file_writer_of(int pid) {
     w.space = ckpt__file_short_sum(space);
     w.start = began != 0 ? ckpt__file_short_sum(start) : 0;
     return w;
+}
+
+// The second name of a file that is about to be replaced, where others must be too. No process's own: it outlives a job that is
+// killed meanwhile, until the next one has found out whether all of them have got their names.
+static ckpt_err ckpt__file_old_name(ckpt__buf *out, const char *path) {
+    const char *base = ckpt__os_path_base(path);
+    out->len = 0;
+    ckpt__buf_add(out, path, (size_t)(base - path));
+    ckpt__buf_fmt(out, ".%s.was", base);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
 }
 
 // Adds the hidden name beside `path`: ".<base>.<pid>-<machine><space><start><random>.tmp", a form that ckpt__file_sweep knows.
@@ -54702,7 +54714,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 //------------------------------------------------------------------------------
 // >>crew       a saver on many ranks: what all of them do together, or none
 //
-// uses:    error memory platform text digest time name state file index store fetch remote ranks shard saver resume
+// uses:    error memory platform text digest time name state plan file index store fetch remote ranks shard saver resume
 // threads: the owner's thread of each rank's saver; no collective is made from another
 // states:  a part is busy -> durable or failed; all durable: committed; none busy and one failed: given up by all
 //
@@ -55188,17 +55200,6 @@ static void ckpt__crew_clear_stale(ckpt_saver *s) {
     ckpt__buf_free(&path);
 }
 
-// TARS: the second name of a file that is about to be replaced. No process's own: it outlives a job that is killed meanwhile,
-// until the next one has found out whether all ranks' files have got their names.
-static ckpt_err ckpt__crew_old_name(ckpt__buf *out, const char *path) {
-    const char *base = ckpt__os_path_base(path);
-    out->len = 0;
-    ckpt__buf_add(out, path, (size_t)(base - path));
-    ckpt__buf_fmt(out, ".%s.was", base);
-    (void)ckpt__buf_cstr(out);
-    return out->err;
-}
-
 // TARS: a second name for the file of that name, which gets it back when not all ranks' files get theirs. Where there are no such
 // links there is none.
 static void ckpt__crew_keep_old(ckpt_saver *s, const char *path) {
@@ -55206,7 +55207,7 @@ static void ckpt__crew_keep_old(ckpt_saver *s, const char *path) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     ckpt__buf_init(&hidden, &s->allocator);
-    ckpt_err e = ckpt__crew_old_name(&hidden, path);
+    ckpt_err e = ckpt__file_old_name(&hidden, path);
     char *old = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, hidden.data) : NULL;
     if (old != NULL) (void)ckpt__os_remove(old);        // of a job that was killed, and that nobody has gone on from
     if (old != NULL && ckpt__os_link(path, old) == CKPT_OK) s->pending.old = old;
@@ -56501,81 +56502,115 @@ static void ckpt__crew_warn_nameless(const ckpt_saver *s) {
                     "RUN_NAME in the environment, to the same text each time", s->root);
 }
 
-// Which save a rank's tarball is of; 0: it is not there. What cannot be read is of none that any other rank has.
-static uint64_t ckpt__crew_number_in(ckpt_saver *s, const char *path) {
-    ckpt__index_line about;
+// Which save a rank's tarball is of. 0: it is not there, or cannot be read, or is not known to be one of as many as there are
+// ranks: nothing is to be decided by it.
+static uint64_t ckpt__crew_number_in(const ckpt_saver *s, const char *path) {
+    uint64_t number = 0;
     ckpt_file *file = NULL;
-    if (ckpt__os_is_gone(path)) return 0;
-    memset(&about, 0, sizeof about);
-    about.number = (uint64_t)INT64_MAX;
-    if (ckpt__file_open(&file, path, &s->allocator) == CKPT_OK) (void)ckpt__index_describe_file(&s->index, &about, file);
+    if (ckpt__file_open(&file, path, &s->allocator) == CKPT_OK) {
+        int at = ckpt__toc_find(&file->toc, CKPT__SAVER_STATE "world_size");
+        const ckpt__entry *world = at >= 0 ? &file->toc.entries[at] : NULL;
+        if (world != NULL && world->kind == CKPT_KIND_INT && world->i == s->ranks.world_size)
+            number = ckpt__index_number_of(&file->toc);
+    }
     ckpt__file_close(file);
-    return about.number;
+    return number;
 }
 
-// TARS: which of this rank's files that have a second one behind them is of the newest save older than `below`. *path: that file,
-// and *old: the one behind it. 0: there is none. With the turn.
-static uint64_t ckpt__crew_find_old(ckpt_saver *s, uint64_t below, ckpt__buf *path, ckpt__buf *old) {
-    uint64_t most = 0;
-    size_t found = 0;
-    for (size_t i = 0; i <= s->index.count && s->index.count > 0; i++) {
-        bool last = i == s->index.count;
-        ckpt__index_path(path, &s->index, s->index.lines[last ? found : i].name);
-        if (path->err != CKPT_OK || ckpt__crew_old_name(old, ckpt__buf_cstr(path)) != CKPT_OK) return 0;
-        if (last || !ckpt__os_exists(old->data)) continue;
-        uint64_t number = ckpt__crew_number_in(s, path->data);
-        if (number >= below || number <= most) continue;
-        most = number;
-        found = i;
-    }
-    return most;
-}
-
-// TARS: has this rank a file of that save under any of its names? With the turn.
-static bool ckpt__crew_has_save(ckpt_saver *s, uint64_t number) {
-    bool has = false;
-    ckpt__buf path;
-    ckpt__buf_init(&path, &s->allocator);
-    for (size_t i = 0; i < s->index.count && !has; i++) {
-        ckpt__index_path(&path, &s->index, s->index.lines[i].name);
-        has = path.err == CKPT_OK && ckpt__crew_number_in(s, ckpt__buf_cstr(&path)) == number;
-    }
-    ckpt__buf_free(&path);
-    return has;
-}
-
-// TARS: a job may have been killed while the files of a save took the places of others. Where not all ranks have theirs, those
-// that do give the place back: else there would be no set that belongs together. Collective.
-static ckpt_err ckpt__crew_undo_exchange(ckpt_saver *s) {
+// TARS: one of this rank's files that has taken the place of another, which still has its second name.
+typedef struct ckpt__crew_exchange {
+    uint64_t  number, was;              // of which saves they are; number 0: there is none. was 0: not known
     ckpt__buf path, old;
-    ckpt__error_record kept;
-    int64_t told = 0;
-    ckpt_err e = CKPT_OK;
-    ckpt__error_take(&kept);
+} ckpt__crew_exchange;
+
+// Is it a line of a tarball that this run may go on from? *path: where that lies.
+static bool ckpt__crew_is_tar(const ckpt_saver *s, const ckpt__index_line *l, ckpt__buf *path) {
+    if (l->others || l->stray || ckpt__index_is_folder(l->name)) return false;
+    ckpt__index_path(path, &s->index, l->name);
+    (void)ckpt__buf_cstr(path);
+    return path->err == CKPT_OK;
+}
+
+// TARS: the one of the newest save older than `below`. With the turn.
+static void ckpt__crew_find_exchange(const ckpt_saver *s, uint64_t below, ckpt__crew_exchange *x) {
+    size_t found = 0;
+    x->number = x->was = 0;
+    for (size_t i = s->index.count; i > 0; i--) {
+        if (!ckpt__crew_is_tar(s, &s->index.lines[i - 1], &x->path)) continue;
+        if (ckpt__file_old_name(&x->old, x->path.data) != CKPT_OK || !ckpt__os_exists(x->old.data)) continue;
+        uint64_t number = ckpt__crew_number_in(s, x->path.data);
+        if (number >= below || number <= x->number) continue;
+        x->number = number;
+        found = i - 1;
+    }
+    if (x->number == 0) return;
+    ckpt__index_path(&x->path, &s->index, s->index.lines[found].name);
+    if (ckpt__file_old_name(&x->old, ckpt__buf_cstr(&x->path)) == CKPT_OK) x->was = ckpt__crew_number_in(s, x->old.data);
+    else x->number = 0;
+}
+
+// TARS: has this rank a file of that save, and has it, or could have again, one of the save `was` before it? A rank whose file
+// cannot be seen says neither: it may have had the new one. With the turn.
+static void ckpt__crew_see_exchange(const ckpt_saver *s, uint64_t number, uint64_t was, const ckpt__crew_exchange *mine,
+                                    int64_t say[2]) {
+    ckpt__buf path;
+    bool has = mine->number == number, had = has && mine->was == was, unseen = false;
     ckpt__buf_init(&path, &s->allocator);
-    ckpt__buf_init(&old, &s->allocator);
+    for (size_t i = s->index.count; i > 0; i--) {
+        const ckpt__index_line *l = &s->index.lines[i - 1];
+        if ((l->number != number && l->number != was) || !ckpt__crew_is_tar(s, l, &path)) continue;
+        uint64_t there = ckpt__crew_number_in(s, path.data);
+        has = has || there == number;
+        had = had || there == was;
+        unseen = unseen || there == 0;
+    }
+    say[0] = has;
+    say[1] = had && was > 0 && !unseen && path.err == CKPT_OK;
+    ckpt__buf_free(&path);
+}
+
+// TARS: ends an exchange as all ranks have agreed.
+static void ckpt__crew_end_exchange(const ckpt_saver *s, const ckpt__crew_exchange *x, bool all) {
+    ckpt_err e = all ? CKPT_OK : ckpt__os_rename(x->old.data, x->path.data);
+    ckpt_err gone = e == CKPT_OK ? ckpt__os_remove(x->old.data) : CKPT_OK;      // two names of one file stay two
+    if (e == CKPT_OK && all && gone != CKPT_NOT_FOUND) e = gone;
+    if (e != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what a killed job was about to replace %s: %s",
+                        all ? "cannot be deleted" : "has not its name again", ckpt__error_last.text);
+}
+
+// TARS: a job may have been killed while the files of a save took the places of others. Where all ranks have theirs, what they
+// replaced goes. Where not, and all have what was there before, those that have exchanged it give it its place back: else there
+// would be no set that belongs together. In any other case nobody can tell, and all stays as it is. Collective.
+static ckpt_err ckpt__crew_undo_exchange(ckpt_saver *s) {
+    ckpt__crew_exchange x;
+    ckpt__error_record kept;
+    ckpt_err e = CKPT_OK;
+    int64_t told = 0, was, say[2];
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&x.path, &s->allocator);
+    ckpt__buf_init(&x.old, &s->allocator);
     for (uint64_t below = UINT64_MAX; e == CKPT_OK; below = (uint64_t)-told) {
         ckpt__saver_enter(s);
-        uint64_t mine = ckpt__crew_find_old(s, below, &path, &old);
+        ckpt__crew_find_exchange(s, below, &x);
         ckpt__saver_leave(s);
-        told = -(int64_t)mine;
+        told = -(int64_t)x.number;
         e = ckpt__ranks_meet(&s->crew);
         if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, &told, 1);
         if (e != CKPT_OK || told == 0) break;
+        bool mine = x.number == (uint64_t)-told;
+        was = mine ? (int64_t)x.was : INT64_MAX;
+        e = ckpt__ranks_min(&s->crew, &was, 1);
+        if (e != CKPT_OK) break;
         ckpt__saver_enter(s);
-        int64_t all = ckpt__crew_has_save(s, (uint64_t)-told);
+        ckpt__crew_see_exchange(s, (uint64_t)-told, (uint64_t)was, &x, say);
         ckpt__saver_leave(s);
         e = ckpt__ranks_meet(&s->crew);
-        if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, &all, 1);
-        if (e != CKPT_OK || mine != (uint64_t)-told) continue;
-        ckpt_err done = all != 0 ? ckpt__os_remove(old.data) : ckpt__os_rename(old.data, path.data);
-        if (done == CKPT_OK) (void)ckpt__os_remove(old.data);       // two names of one file stay two
-        else
-            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what a killed job was about to replace has not its name again: %s",
-                            ckpt__error_last.text);
+        if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, say, 2);
+        if (e == CKPT_OK && mine && (say[0] != 0 || say[1] != 0)) ckpt__crew_end_exchange(s, &x, say[0] != 0);
     }
-    ckpt__buf_free(&path);
-    ckpt__buf_free(&old);
+    ckpt__buf_free(&x.path);
+    ckpt__buf_free(&x.old);
     if (e == CKPT_OK) ckpt__error_last = kept;
     return e;
 }

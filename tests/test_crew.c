@@ -1576,6 +1576,106 @@ static void test_tars_exchanged(void **state) {
     }
 }
 
+static bool has_exchanged(const char *dir, int rank) {
+    return util_exists(util_join(dir, util_fmt(".ba2-rank%d.pt.tar.was", rank)));
+}
+
+// The job is killed when the tarballs of ranks 0 and 1 have taken the places of those before, and rank 2's has not.
+static void die_before_rank_2(const char *name, const char *path) {
+    if (strcmp(name, "rename") != 0 || strstr(path, "ba2-rank") == NULL || !ckpt__txt_ends(path, ".tar")) return;
+    if (strstr(path, "ba2-rank2") == NULL) {
+        (void)__atomic_add_fetch(&exchanges, 1, __ATOMIC_SEQ_CST);
+        return;
+    }
+    while (__atomic_load_n(&exchanges, __ATOMIC_SEQ_CST) < 2) (void)usleep(1000);
+    (void)usleep(300000);               // for the last of them to be done
+    (void)raise(SIGKILL);
+}
+
+// all: before what all have exchanged goes.
+static void kill_exchanging(plan *p, bool all) {
+    pid_t child = fork();
+    if (child == 0) {
+        exchanges = all ? 4 : 0;
+        fault_set_spy(all ? die_exchanging : die_before_rank_2);
+        if (all) FAULT_SET(fault_watch, die_exchanged);
+        tr_run(tr_new(3), exchange, p);
+        _exit(1);
+    }
+    was_killed(child);
+    assert_true(has_exchanged(p->dir, 0) && has_exchanged(p->dir, 1));
+}
+
+// A job that is started by mistake with fewer ranks or more meanwhile decides nothing for those that are to go on.
+static void test_tars_exchanged_other_world(void **state) {
+    (void)state;
+    static const int other[] = { 1, 2, 4 };
+    for (int k = 0; k < 3; k++) {
+        plan p = plan_of(TARS);
+        p.keep = 1;
+        kill_exchanging(&p, false);
+        p.want = CKPT_MISMATCH;
+        tr_run(tr_new(other[k]), go_on, &p);
+        assert_true(has_exchanged(p.dir, 0) && has_exchanged(p.dir, 1));
+        p.want = CKPT_OK;
+        p.number = 20;
+        tr_run(tr_new(3), load_exchanged, &p);
+        assert_null(strstr(util_list(p.dir), ".was"));
+    }
+}
+
+static void try_resume(tr_rank *r, void *arg) {
+    member *m = member_new(r, (plan *)arg);
+    ckpt_timestamp t;
+    if (member_open(m)) TR_CHECK(r, ckpt_saver_resume(m->s, &t) != CKPT_OK);
+    member_end(m);
+}
+
+// All have exchanged theirs, and one rank's is gone then, as on a new machine, or cannot be read: that is no reason for the others to
+// give theirs back.
+static void test_tars_exchanged_unseen(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        plan p = plan_of(TARS);
+        p.keep = 1;
+        kill_exchanging(&p, true);
+        const char *one = util_join(p.dir, "ba2-rank1.pt.tar"), *two = util_join(p.dir, "ba2-rank2.pt.tar");
+        size_t size = 0, n = 0;
+        char *lost = util_read(one, &size), *kept = util_read(two, &n);
+        assert_int_equal(unlink(one), 0);
+        if (k == 0) assert_int_equal(unlink(util_join(p.dir, ".ba2-rank1.pt.tar.was")), 0);
+        else util_write(one, lost, 700);
+        tr_run(tr_new(3), try_resume, &p);
+        size_t now = 0;
+        char *is = util_read(two, &now);
+        assert_int_equal(now, n);
+        assert_memory_equal(is, kept, n);
+        if (k == 1) continue;
+        util_write(one, lost, size);
+        p.number = 21;
+        tr_run(tr_new(3), load_exchanged, &p);
+        assert_null(strstr(util_list(p.dir), ".was"));
+    }
+}
+
+static void resume_any(tr_rank *r, void *arg) {
+    member *m = member_new(r, (plan *)arg);
+    ckpt_timestamp t;
+    if (member_open(m)) (void)ckpt_saver_resume(m->s, &t);
+    member_end(m);
+}
+
+// Files that do not say of which save they are, or of how many ranks, are not judged by it.
+static void test_tars_exchanged_nameless(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.keep = 1;
+    p.ignore = "state/callbacks/*";
+    kill_exchanging(&p, false);
+    tr_run(tr_new(3), resume_any, &p);
+    assert_true(has_exchanged(p.dir, 0) && has_exchanged(p.dir, 1));
+}
+
 static void note_progress(const ckpt_progress *p, void *user) {
     member_log(CKPT_LOG_INFO, p->name, user);
 }
@@ -5502,6 +5602,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_untold), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named), cmocka_unit_test(test_tars_exchanged),
+        cmocka_unit_test(test_tars_exchanged_other_world), cmocka_unit_test(test_tars_exchanged_unseen),
+        cmocka_unit_test(test_tars_exchanged_nameless),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
