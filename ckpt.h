@@ -134,7 +134,7 @@
    container).
    With per_rank_tar a tarball that is saved again has a second name, ".<name>.was", until all ranks' new ones have theirs. After
    a kill in between the next resume with as many ranks gives them back where they are needed, and takes them away; where it
-   cannot see all ranks' files they stay.
+   cannot see all ranks' files they stay, and go when those do.
    A power cut is as good as a kill where the disk keeps what fsync acknowledged.
 
 
@@ -15059,6 +15059,31 @@ static ckpt_err ckpt__file_old_name(ckpt__buf *out, const char *path) {
     ckpt__buf_fmt(out, ".%s.was", base);
     (void)ckpt__buf_cstr(out);
     return out->err;
+}
+
+// The second name goes with the file, or when there is no such file: else it might later take the place of a newer one. *held_fd:
+// as ckpt__os_remove_slow has it.
+static void ckpt__file_drop_old(const char *path, const ckpt_allocator *a, int *held_fd) {
+    ckpt__buf old;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&old, a);
+    if (ckpt__file_old_name(&old, path) == CKPT_OK) (void)ckpt__os_remove_slow(old.data, held_fd);
+    ckpt__buf_free(&old);
+    ckpt__error_last = kept;
+}
+
+// Is a path the second name of a tarball that has its first no more?
+static bool ckpt__file_is_widow(const char *path, const ckpt_allocator *a) {
+    const char *base = ckpt__os_path_base(path);
+    ckpt__buf first;
+    if (base[0] != '.' || !ckpt__txt_ends(base, ".was") || strstr(base, ".tar") == NULL) return false;
+    ckpt__buf_init(&first, a);
+    ckpt__buf_add(&first, path, (size_t)(base - path));
+    ckpt__buf_add(&first, base + 1, strlen(base) - 5);
+    bool gone = ckpt__buf_cstr(&first) != NULL && first.err == CKPT_OK && ckpt__os_is_gone(first.data);
+    ckpt__buf_free(&first);
+    return gone;
 }
 
 // Adds the hidden name beside `path`: ".<base>.<pid>-<machine><space><start><random>.tmp", a form that ckpt__file_sweep knows.
@@ -47636,7 +47661,12 @@ static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool 
         if (e == CKPT_OK) e = path.err;
         if (e == CKPT_OK && folder && later) e = ckpt__saver_demote(s, ckpt__buf_cstr(&path));
         else if (e == CKPT_OK && folder) e = ckpt__saver_clear(s, ckpt__buf_cstr(&path));
-        else if (e == CKPT_OK) e = ckpt__os_remove_slow(ckpt__buf_cstr(&path), &fd);
+        if (e == CKPT_OK && !folder && s->layout == CKPT__SAVER_TARS) {
+            int old = -1;
+            ckpt__file_drop_old(ckpt__buf_cstr(&path), &s->allocator, &old);
+            ckpt__saver_keep(&held, old);
+        }
+        if (e == CKPT_OK && !folder) e = ckpt__os_remove_slow(ckpt__buf_cstr(&path), &fd);
         if (e == CKPT_OK) ckpt__saver_keep(&held, fd);
         if (e != CKPT_OK && e != CKPT_NOT_FOUND && first.code == CKPT_OK) ckpt__error_take(&first);
         if (e == CKPT_OK && !folder && strchr(gone->lines[i].name, '/') != NULL) {
@@ -49799,12 +49829,15 @@ static ckpt_err ckpt__saver_sweep_one(const char *name, const ckpt__os_info *inf
     ckpt__buf *dir = (ckpt__buf *)user;
     const char *base = ckpt__os_path_base(name);
     (void)info;
-    if (base[0] != '.' || !ckpt__txt_ends(base, ".tmp")) return CKPT_OK;
+    bool temp = ckpt__txt_ends(base, ".tmp");
+    if (base[0] != '.' || !(temp || ckpt__txt_ends(base, ".was"))) return CKPT_OK;
     // The folder is found once for each left-over; there are few.
     size_t root = dir->len;
     ckpt__buf_byte(dir, '/');
-    ckpt__buf_add(dir, name, (size_t)(base - name));
-    if (dir->err == CKPT_OK) ckpt__file_sweep(ckpt__buf_cstr(dir), &dir->allocator);
+    ckpt__buf_add(dir, name, temp ? (size_t)(base - name) : strlen(name));
+    const char *path = ckpt__buf_cstr(dir);
+    if (dir->err == CKPT_OK && temp) ckpt__file_sweep(path, &dir->allocator);
+    if (dir->err == CKPT_OK && !temp && ckpt__file_is_widow(path, &dir->allocator)) (void)ckpt__os_remove(path);
     dir->len = root;
     return dir->err;
 }
@@ -55552,7 +55585,13 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
 // TARS: where there is a file of that name it stays until all ranks have theirs: this one is written beside it.
 static ckpt_err ckpt__crew_aside(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__buf path;
-    if (!ckpt__saver_may_replace(s, job->line.name) || ckpt__os_is_gone(job->path)) return CKPT_OK;
+    if (ckpt__os_is_gone(job->path)) {
+        int fd = -1;
+        ckpt__file_drop_old(job->path, &s->allocator, &fd);
+        ckpt__saver_hold_one(s, fd);
+        return CKPT_OK;
+    }
+    if (!ckpt__saver_may_replace(s, job->line.name)) return CKPT_OK;
     ckpt__buf_init(&path, &s->allocator);
     ckpt_err e = ckpt__file_temp_name(&path, job->path);
     char *copy = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, path.data) : NULL;
@@ -57811,7 +57850,9 @@ static ckpt_err ckpt__folder_delete(const ckpt__folder_change *c, const ckpt__in
     ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
     ckpt_err e = path.err != CKPT_OK ? path.err : dir.err;
     if (e == CKPT_OK) e = ckpt__os_lstat(ckpt__buf_cstr(&path), &info);
-    if (e == CKPT_OK) e = ckpt__os_remove_slow(ckpt__buf_cstr(&path), &held);
+    if (e == CKPT_OK) ckpt__file_drop_old(path.data, &c->f->allocator, &held);
+    ckpt__os_drop(held);
+    if (e == CKPT_OK) e = ckpt__os_remove_slow(path.data, &held);
     ckpt__os_drop(held);
     if (e == CKPT_OK) {
         ckpt__folder_tell(c, l->name, info.size);
@@ -58055,8 +58096,8 @@ static ckpt_err ckpt__folder_check_best(const ckpt__folder_change *c, const ckpt
 
 // The hidden files of killed savers: noted with their size, then swept, and those that went are reported.
 typedef struct ckpt__folder_litter {
-    ckpt__buf names;                // each behind its size, with its NUL
-    ckpt__buf dirs;
+    ckpt__buf   names;              // each behind its size, with its NUL
+    const char *folder;
 } ckpt__folder_litter;
 
 static ckpt_err ckpt__folder_note_litter(const char *name, const ckpt__os_info *info, void *user) {
@@ -58064,7 +58105,16 @@ static ckpt_err ckpt__folder_note_litter(const char *name, const ckpt__os_info *
     const char *base = ckpt__os_path_base(name);
     ckpt__file_writer w;
     bool entry = info->is_file || info->is_link;
-    if (!entry || !ckpt__file_temp_parse(base, &w) || !ckpt__file_abandoned(&w, info)) return CKPT_OK;
+    if (entry && base[0] == '.' && ckpt__txt_ends(base, ".was")) {
+        ckpt__buf path;
+        ckpt__buf_init(&path, &l->names.allocator);
+        ckpt__os_path_join(&path, l->folder, name);
+        entry = path.err == CKPT_OK && ckpt__file_is_widow(path.data, &path.allocator);
+        ckpt__buf_free(&path);
+    } else {
+        entry = entry && ckpt__file_temp_parse(base, &w) && ckpt__file_abandoned(&w, info);
+    }
+    if (!entry) return CKPT_OK;
     ckpt__buf_le(&l->names, info->size, 8);
     ckpt__buf_add(&l->names, name, strlen(name) + 1);
     return l->names.err;
@@ -58082,6 +58132,7 @@ static ckpt_err ckpt__folder_sweep(const ckpt__folder_change *c) {
     ckpt__folder_litter l;
     ckpt__buf path, dir;
     const char *folder = c->f->index.folder;
+    l.folder = folder;
     ckpt__buf_init(&l.names, &c->f->allocator);
     ckpt__buf_init(&path, &c->f->allocator);
     ckpt__buf_init(&dir, &c->f->allocator);
@@ -58094,7 +58145,9 @@ static ckpt_err ckpt__folder_sweep(const ckpt__folder_change *c) {
         ckpt__os_path_join(&path, folder, name);
         ckpt__os_path_dir(&dir, dry ? name : ckpt__buf_cstr(&path));
         e = path.err != CKPT_OK ? path.err : dir.err;
-        if (e == CKPT_OK && !dry && ckpt__os_exists(path.data)) ckpt__file_sweep(dir.data, &c->f->allocator);
+        bool widow = e == CKPT_OK && ckpt__file_is_widow(path.data, &c->f->allocator);
+        if (e == CKPT_OK && !dry && widow) (void)ckpt__os_remove(path.data);
+        else if (e == CKPT_OK && !dry && ckpt__os_exists(path.data)) ckpt__file_sweep(dir.data, &c->f->allocator);
         bool gone = e == CKPT_OK && (dry ? !ckpt__folder_goes(c, dir.data) : !ckpt__os_exists(path.data));
         if (gone) ckpt__folder_tell(c, name, size);
         at += 8 + strlen(name) + 1;

@@ -1676,6 +1676,59 @@ static void test_tars_exchanged_nameless(void **state) {
     assert_true(has_exchanged(p.dir, 0) && has_exchanged(p.dir, 1));
 }
 
+static const char *second(const char *dir, int batch, bool was) {
+    return util_join(dir, util_fmt(was ? ".ba%d-rank0.pt.tar.was" : "ba%d-rank0.pt.tar", batch));
+}
+
+static void save_third(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) (void)!link(second(p->dir, 1, false), second(p->dir, 1, true));       // goes with its file
+        if (r->rank == 0) (void)!link(second(p->dir, 1, false), second(p->dir, 3, true));       // before the file of its name is there
+        for (int i = 2; i <= 3; i++) TR_OK(r, member_step(m, i));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end(m);
+}
+
+// What a killed job was about to replace does not outlive its file: it would take the place of a newer one.
+static void test_tars_exchanged_gone(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.keep = 2;
+    tr_run(tr_new(2), save_third, &p);
+    assert_false(util_exists(second(p.dir, 1, true)));
+    assert_false(util_exists(second(p.dir, 3, true)));
+    const char *folder = p.dir;
+    ckpt_folder_desc d;
+    ckpt_folder *f = NULL;
+    ckpt_gc_desc gc;
+    memset(&d, 0, sizeof d);
+    d.folder = folder;
+    memset(&gc, 0, sizeof gc);
+    gc.num_checkpoints_to_keep = 1;
+    assert_int_equal(link(second(folder, 3, false), second(folder, 9, true)), 0);               // has no file
+    assert_int_equal(link(second(folder, 3, false), util_join(folder, ".notes.was")), 0);       // is somebody else's
+    assert_int_equal(link(second(folder, 2, false), second(folder, 2, true)), 0);
+    assert_int_equal(ckpt_folder_open(&f, &d), CKPT_OK);
+    assert_int_equal(ckpt_folder_gc(f, &gc), CKPT_OK);
+    ckpt_folder_close(f);
+    assert_false(util_exists(second(folder, 9, true)) || util_exists(second(folder, 2, true)) || util_exists(second(folder, 2, false)));
+    assert_int_equal(link(second(folder, 3, false), second(folder, 9, true)), 0);
+    assert_int_equal(link(second(folder, 3, false), second(folder, 3, true)), 0);
+    assert_int_equal(ckpt_folder_open(&f, &d), CKPT_OK);
+    assert_int_equal(ckpt_folder_remove(f, ckpt_folder_find(f, "ba3-rank0.pt.tar")), CKPT_OK);
+    ckpt_folder_close(f);
+    assert_false(util_exists(second(folder, 3, true)));
+    p.number = 0;
+    tr_run(tr_new(2), resume_any, &p);
+    assert_false(util_exists(second(folder, 9, true)));
+    assert_true(util_exists(util_join(folder, ".notes.was")));
+}
+
 static void note_progress(const ckpt_progress *p, void *user) {
     member_log(CKPT_LOG_INFO, p->name, user);
 }
@@ -5603,7 +5656,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named), cmocka_unit_test(test_tars_exchanged),
         cmocka_unit_test(test_tars_exchanged_other_world), cmocka_unit_test(test_tars_exchanged_unseen),
-        cmocka_unit_test(test_tars_exchanged_nameless),
+        cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_exchanged_gone),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
