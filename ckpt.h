@@ -46740,8 +46740,8 @@ static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
 //------------------------------------------------------------------------------
 // >>saver      when to save, the snapshot, the order of a save, rotation, latest
 //
-// uses:    error memory platform text digest time name state plan codec engine file index transfer store stores fetch uploader
-//          remote ranks shard
+// uses:    error memory platform text digest time name state plan codec engine file index transfer store stores retry fetch
+//          uploader remote ranks shard
 // threads: open, *_end, save, fence, wait, close run on the owner's thread. With COPY and LAZY a writer thread
 //          runs ckpt__saver_main, which calls no hook but the allocator, state.copy and, for what an uploader finds, the
 //          logger; while it is in the engine the engine's threads call ckpt__saver_begin_file and _copied for it. The first file
@@ -48003,11 +48003,11 @@ static ckpt_err ckpt__saver_ask_removal(ckpt_saver *s, ckpt__remote *r, const ch
 
 // SHARDED: what a listing in a store tells of the names of its files and of the ranks that wrote them.
 static ckpt_err ckpt__saver_ask_listing(const ckpt_saver *s, const ckpt__remote *r, const char *name,
-                                        const ckpt__store_stat *info, ckpt__index_line *out) {
+                                        const ckpt__store_stat *info, const ckpt__retry *retry, ckpt__index_line *out) {
     ckpt__buf text;
     ckpt__shard_meta m;
     ckpt__buf_init(&text, &s->allocator);
-    ckpt_err e = ckpt__fetch_small(r->store, name, info, &text, (size_t)CKPT__SHARD_MAX_TEXT, ckpt__remote_retry(r));
+    ckpt_err e = ckpt__fetch_small(r->store, name, info, &text, (size_t)CKPT__SHARD_MAX_TEXT, retry);
     if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, text.data, text.len);
     if (e == CKPT_OK) {
         out->edition = ckpt__shard_edition(&m);
@@ -48020,24 +48020,31 @@ static ckpt_err ckpt__saver_ask_listing(const ckpt_saver *s, const ckpt__remote 
 }
 
 // SHARDED: a line that was only listed does not know which files go with its listing, and nobody does when that is gone. Where it
-// cannot be read they are taken for those of this world. Without the turn.
-static void ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char *name) {
+// will never be read they are taken for those of this world. False: the store did not answer. Then the others need not be asked,
+// and as all ranks may wait for this, one try is enough. Without the turn.
+static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char *name, bool *away) {
     ckpt__error_record kept;
     ckpt__store_stat info;
     ckpt__index_line says;
-    if (!ckpt__index_is_folder(name)) return;
+    if (!ckpt__index_is_folder(name)) return true;
     ckpt__saver_enter(s);
     int at = ckpt__index_find(&r->ledger, name);
     bool known = at < 0 || r->ledger.lines[at].ranks > 0;
     ckpt__saver_leave(s);
-    if (known) return;
+    if (known || *away) return known;
     memset(&says, 0, sizeof says);
     memset(&info, 0, sizeof info);
+    ckpt__retry once = *ckpt__uploader_retry(r->uploader);
+    once.num_attempts = 1;
     ckpt__error_take(&kept);
-    ckpt_err e = ckpt__fetch_stat(r->store, name, &info, ckpt__remote_retry(r));
-    if (e == CKPT_OK) e = ckpt__saver_ask_listing(s, r, name, &info, &says);
+    ckpt_err e = ckpt__fetch_stat(r->store, name, &info, &once);
+    if (e == CKPT_OK) e = ckpt__saver_ask_listing(s, r, name, &info, &once, &says);
+    *away = e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_CORRUPT && !ckpt__remote_is_final(e);
+    if (*away && e != CKPT_CANCELLED)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "an old checkpoint is not removed yet, as nobody knows its files: %s",
+                        ckpt__error_last.text);
     ckpt__error_last = kept;
-    if (e != CKPT_OK) return;
+    if (e != CKPT_OK) return !*away;
     ckpt__saver_enter(s);
     at = ckpt__index_find(&r->ledger, name);
     if (at >= 0 && r->ledger.lines[at].ranks == 0) {
@@ -48046,21 +48053,23 @@ static void ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char
         memcpy(r->ledger.lines[at].ending, says.ending, sizeof says.ending);
     }
     ckpt__saver_leave(s);
+    return true;
 }
 
-// Asks for the removal of objects: `count` names, each with its NUL.
+// Asks for the removal of objects: `count` names, each with its NUL. Those that it cannot ask for now are chosen again later.
 static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__buf *names, size_t count, ckpt__saver_rest *rest) {
     const char *name = names->data;
     ckpt_err first = CKPT_OK;
+    bool away = false;
     for (size_t i = 0; i < count; i++, name += strlen(name) + 1) {
-        ckpt__saver_learn_leaving(s, r, name);
+        bool knows = ckpt__saver_learn_leaving(s, r, name, &away);
         ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
         ckpt_err e = up != NULL ? CKPT_OK : CKPT_NOMEM;
         ckpt__saver_enter(s);           // until it is asked for: else a new object of that name might come in between, and go
-        bool leaves = e == CKPT_OK && ckpt__saver_is_leaving(r, name, up);
+        bool leaves = e == CKPT_OK && knows && ckpt__saver_is_leaving(r, name, up);
         if (leaves) up->rest = rest;
         if (leaves) e = ckpt__saver_ask_removal(s, r, name, up);
-        int at = e != CKPT_OK ? ckpt__index_find(&r->ledger, name) : -1;
+        int at = e != CKPT_OK || !knows ? ckpt__index_find(&r->ledger, name) : -1;
         if (at >= 0) r->ledger.lines[at].removing = false;
         ckpt__saver_leave(s);
         if (up != NULL && (!leaves || e != CKPT_OK)) ckpt__mem_free(&s->allocator, up, sizeof *up);
@@ -50394,7 +50403,7 @@ static ckpt_err ckpt__saver_read_newest(const ckpt_saver *s, ckpt__remote *r, co
     ckpt__index_line says;
     if (!ckpt__index_is_folder(r->newest)) return CKPT_OK;
     memset(&says, 0, sizeof says);
-    ckpt_err e = ckpt__saver_ask_listing(s, r, r->newest, info, &says);
+    ckpt_err e = ckpt__saver_ask_listing(s, r, r->newest, info, ckpt__remote_retry(r), &says);
     if (e != CKPT_OK) return e;
     r->edition = says.edition;
     r->ranks = says.ranks;

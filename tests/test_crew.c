@@ -3667,6 +3667,59 @@ static int staged_in(const char *dir) {
     return n;
 }
 
+// Goes on, and makes saves of which one stays in the store, which does not tell at first of what is in it.
+static void store_untold(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1];
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    member_stores(m, &b, u, 1);
+    TR_OK(r, ckpt_uploader_close(u[0], 0));
+    ckpt_uploader_desc d;
+    memset(&d, 0, sizeof d);
+    d.store = b->store;
+    d.num_attempts = 2;
+    d.ranks = r->ranks;
+    TR_OK(r, ckpt_uploader_open(&u[0], &d));
+    m->d.remote_file_name = "run/ba{batch}.pt";
+    m->d.latest_remote_file_name = "run/latest.pt";
+    m->d.num_remote_to_keep = p->keep;
+    if (member_open(m)) {
+        if (p->number > 0) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        for (int i = 1; i <= p->saves; i++) {
+            if (p->number > 0 && i == 1) all_fail(r, b, "size run/ba1/|size run/ba2/", -1);
+            TR_OK(r, member_step(m, p->number + i));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+            if (p->number == 0 || i > 1) continue;
+            TR_OK(r, tr_barrier(r));
+            if (r->rank == 0) TR_CHECK(r, bucket_count(b, "size run/ba1/") + bucket_count(b, "size run/ba2/") == p->slow + 1);
+            if (r->rank == 0) TR_CHECK(r, bucket_has(b, "run/ba1/.metadata") && bucket_has(b, "run/ba2/.metadata"));
+            all_fail(r, b, NULL, 0);
+        }
+    }
+    member_end_stores(m, u, 1, false);
+}
+
+// What the store does not tell of, because it is away, stays there until it does: else files of more ranks would for ever.
+static void test_store_untold_fewer(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    p.keep = 3;
+    p.saves = 3;
+    tr_run(tr_new(4), store_untold, &p);
+    p.dir = util_temp_dir();
+    p.keep = 1;
+    p.number = 3;
+    p.saves = 3;
+    p.slow = bucket_count(b, "size run/ba1/") + bucket_count(b, "size run/ba2/");
+    tr_run(tr_new(2), store_untold, &p);
+    assert_string_equal(bucket_names(b), "run%ba6%.metadata run%ba6%__0_0.pt run%ba6%__1_0.pt run%latest.pt.symlink");
+    bucket_end(b);
+}
+
 // A store is away for some checkpoints, on all ranks or on one, and another one is not.
 static void store_away(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -5676,7 +5729,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test(test_store),
-        cmocka_unit_test(test_store_fewer),
+        cmocka_unit_test(test_store_fewer), cmocka_unit_test(test_store_untold_fewer),
         cmocka_unit_test(test_store_out_of_step), cmocka_unit_test(test_store_overtaken),
         cmocka_unit_test(test_store_waits_in_barrier), cmocka_unit_test(test_chdir_before_the_listing),
         cmocka_unit_test(test_store_only),
