@@ -84,6 +84,10 @@ same "sends the text" texts/best.pt.symlink linked/best.pt.symlink
 is "put of what it leads to" 0 ./ckpt put texts/ep1.pt "file://$dir/linked/"
 is "get by the name that it stands for" 0 ./ckpt get "file://$dir/linked/best.pt" got.pt
 same "what it leads to" texts/ep1.pt got.pt
+is "put of it under the name of a checkpoint" 0 ./ckpt put texts/best.pt.symlink "$bucket/texts/best.pt"
+same "sends what it leads to" texts/ep1.pt bucket/texts/best.pt
+is "put of a text under the name of a link" 0 ./ckpt put texts/latest.pt "$bucket/texts/latest.pt.symlink"
+same "sends the text" texts/latest.pt bucket/texts/latest.pt.symlink
 rm -r linked got.pt
 rm -r texts bucket/texts
 is "ls" 0 ./ckpt ls "$bucket"

@@ -2026,13 +2026,12 @@ static bool names_something(const char *path, bool *beside) {
     return is;
 }
 
-// What the text of a file that stands for a link leads to, where the file system has none. NULL: it is no such file, or one for a
-// store, whose .symlink objects are texts. To be freed.
+// What the text of a file that stands for a link leads to, where the file system has none. NULL: it is no such file. To be freed.
 static char *follow_text(const char *path) {
     ckpt_folder *f = NULL;
     ckpt_checkpoint c;
     bool beside = false;
-    if (is_uri(path) || is_symlink_name(base_of(path)) || !names_something(path, &beside)) return NULL;
+    if (!names_something(path, &beside)) return NULL;
     char *inside, *folder = folder_of(path, &inside), *whole = joined(folder, inside), *out = NULL;
     int at = open_folder(&f, folder, beside && !is_run(folder)) == CKPT_OK ? ckpt_folder_find(f, whole) : -1;
     if (at >= 0 && ckpt_folder_entry(f, at, &c) == CKPT_OK && is_other_way(path, inside, c.path)) out = keep_text(c.path);
@@ -2043,8 +2042,18 @@ static char *follow_text(const char *path) {
     return out;
 }
 
+// Is the object a text by its name, as a store's links are?
+static bool goes_as_text(const char *from, const char *to) {
+    char *folder, *name;
+    cut_uri(to, &folder, &name);
+    bool text = is_symlink_name(name[0] != 0 ? name : base_of(from));
+    free(folder);
+    free(name);
+    return text;
+}
+
 static int copy_from(const char *from, const char *to) {
-    char *real = follow_text(from);
+    char *real = is_uri(from) || goes_as_text(from, to) ? NULL : follow_text(from);
     int status = copy_one(real != NULL ? real : from, to, from);
     free(real);
     return status;
@@ -3207,7 +3216,7 @@ static const command commands[] = {
       "            have one name; else it stops counting first, and there is none until the command has ended well\n" },
     { "put", do_put, "--force ",
       "usage: ckpt put [--force] [--json] FILE|DIR URI\n\nCopies a file to a store, whole or not at all. A URI that ends with '/' gets the file's name behind it.\n"
-      "FILE may be a link, or the text that stands for one where there are none. A .symlink file goes as the text that it is.\n"
+      "FILE may be a link, or the text that stands for one where there are none; under a name in .symlink the text itself goes.\n"
       "DIR: a directory that many ranks wrote, with all its files, .metadata last.\n\n"
       "  --force   replace the object, or the checkpoint there, which counts as long as with ckpt get\n" },
     { "cp", do_cp, "--force ",
