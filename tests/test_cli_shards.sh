@@ -341,6 +341,17 @@ is "put --force over other names" 0 ./ckpt put --force run/ep0-ba20 $u/old
 is "cp --force over other names" 0 ./ckpt cp --force $u/run/ep0-ba20 $u/other
 for x in old bucket/old bucket/other; do good "nothing of the old one stays: $x" 'diff -r $x run/ep0-ba20 >/dev/null'; done
 rm -r old bucket/old bucket/other bucket/torn
+# onto itself, by other names
+ln -s bucket/self self
+for from in $f split4; do
+    cp -r $from bucket/self
+    is "put --force of $from onto itself" 0 ./ckpt put --force self $u/self
+    is "get --force of it onto itself" 0 ./ckpt get --force $u/self bucket/self
+    is "cp --force of it onto itself" 0 ./ckpt cp --force $u/self $u/self
+    is "it counts" 0 ./ckpt verify $u/self
+    good "it is as it was" 'diff -r bucket/self $from && rm -r bucket/self'
+done
+rm self
 mkdir here
 is "get of the link, into a folder" 0 ./ckpt get $u/run/latest here
 good "get has its name" 'diff -r here/ep0-ba30 $f >/dev/null'

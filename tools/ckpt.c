@@ -1707,16 +1707,23 @@ static bool same_bytes(const char *path, const char *other) {
     return same;
 }
 
-// Is that still what lies there? Else files of another save may have come, under the same names.
-static ckpt_err still_holds(const listing *l) {
+// Is what a store has under a name the listing that is held, byte for byte?
+static ckpt_err has_listing(const listing *l, ckpt_store *s, const char *name, bool *same) {
     char *spare = spare_path(), *meta = joined(l->folder, META);
-    ckpt_err e = ckpt_store_get(l->from, l->name, spare, false);
-    if (e == CKPT_NOT_FOUND || (e == CKPT_OK && !same_bytes(meta, spare)))
-        e = ckpt_set_error(CKPT_CORRUPT, "it was saved again or removed while it was copied: the copy does not count");
+    ckpt_err e = ckpt_store_get(s, name, spare, false);
+    *same = e == CKPT_OK && same_bytes(meta, spare);
     (void)unlink(spare);
     free(spare);
     free(meta);
-    return e;
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
+// Is that still what lies there? Else files of another save may have come, under the same names.
+static ckpt_err still_holds(const listing *l) {
+    bool same = false;
+    ckpt_err e = has_listing(l, l->from, l->name, &same);
+    if (e != CKPT_OK || same) return e;
+    return ckpt_set_error(CKPT_CORRUPT, "it was saved again or removed while it was copied: the copy does not count");
 }
 
 static bool lists(const ckpt_file *f, const char *file) {
@@ -1725,9 +1732,10 @@ static bool lists(const ckpt_file *f, const char *file) {
     return false;
 }
 
-// Is the place free for f? With --force what is there, *old, counts until the new .metadata comes; but where both have files of one
-// name, it stops counting before the first of them is overwritten.
-static ckpt_err clear_place(ckpt_store *s, const char *place, const ckpt_file *f, ckpt_file **old) {
+// Is the place free? With --force what is there, *old, counts until the new .metadata comes; but where both have files of one name,
+// it stops counting before the first of them is overwritten. Not so the very checkpoint that is copied, which may lie in that place:
+// its files are replaced by themselves.
+static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, ckpt_file **old) {
     const char *name = NULL;
     uint64_t size = 0;
     ckpt_err e = ckpt_store_size(s, META, &size);
@@ -1736,8 +1744,10 @@ static ckpt_err clear_place(ckpt_store *s, const char *place, const ckpt_file *f
     if (e == CKPT_OK && !opt.force) e = taken(place);
     if (e != CKPT_OK) return e;
     bool both = open_any(old, place) != CKPT_OK;
-    for (int i = 0; !both && (name = ckpt_file_shard(*old, i, NULL)) != NULL; i++) both = lists(f, name);
-    return both ? ckpt_store_remove(s, META) : CKPT_OK;
+    for (int i = 0; !both && (name = ckpt_file_shard(*old, i, NULL)) != NULL; i++) both = lists(l->f, name);
+    bool same = false;
+    if (both) e = has_listing(l, s, META, &same);
+    return e == CKPT_OK && both && !same ? ckpt_store_remove(s, META) : e;
 }
 
 // What was replaced goes, as far as f has not taken its names: also Hugging Face's index, by which their loaders would look for it.
@@ -1761,7 +1771,7 @@ static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, in
     bool hf = false;
     ckpt_err e = hold_listing(&l, uri);
     if (e == CKPT_OK && is_dir(dir)) e = open_store(&d, there = uri_of(dir));
-    if (d != NULL) e = clear_place(d, dir, l.f, &old);
+    if (d != NULL) e = clear_place(d, dir, &l, &old);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = get_file(l.from, name, dir);
     if (e == CKPT_OK) hf = ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK;
     if (e == CKPT_OK && hf) e = get_file(l.from, HF_INDEX, dir);
@@ -1791,7 +1801,7 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = open_store(&s, uri);
-    if (e == CKPT_OK) e = clear_place(s, uri, l.f, &old);
+    if (e == CKPT_OK) e = clear_place(s, uri, &l, &old);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = put_file(s, name, dir);
     bool has_hf = access(hf, F_OK) == 0;
     if (e == CKPT_OK && has_hf) e = put_file(s, HF_INDEX, dir);
@@ -1818,7 +1828,7 @@ static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, i
     bool hf = false;
     ckpt_err e = hold_listing(&l, from);
     if (e == CKPT_OK) e = open_store(&d, to);
-    if (e == CKPT_OK) e = clear_place(d, to, l.f, &old);
+    if (e == CKPT_OK) e = clear_place(d, to, &l, &old);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = pass_file(l.from, d, name);
     if (e == CKPT_OK) hf = ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK;
     if (e == CKPT_OK && hf) e = pass_file(l.from, d, HF_INDEX);
@@ -3213,7 +3223,8 @@ static const command commands[] = {
       "The name of a .symlink object, with or without the ending, gets what it leads to.\n"
       "A directory that many ranks wrote comes with all its files, .metadata last: one that was broken off does not count.\n\n"
       "  --force   replace the file, or the checkpoint in that directory: this counts until the new one does where none of their files\n"
-      "            have one name; else it stops counting first, and there is none until the command has ended well\n" },
+      "            have one name; else it stops counting first, and there is none until the command has ended well, unless it is\n"
+      "            the same checkpoint\n" },
     { "put", do_put, "--force ",
       "usage: ckpt put [--force] [--json] FILE|DIR URI\n\nCopies a file to a store, whole or not at all. A URI that ends with '/' gets the file's name behind it.\n"
       "FILE may be a link, or the text that stands for one where there are none; under a name in .symlink the text itself goes.\n"
