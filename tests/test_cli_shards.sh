@@ -349,7 +349,7 @@ for from in $f split4; do
     is "get --force of it onto itself" 0 ./ckpt get --force $u/self bucket/self
     is "cp --force of it onto itself" 0 ./ckpt cp --force $u/self $u/self
     is "it counts" 0 ./ckpt verify $u/self
-    good "it is as it was" 'diff -r bucket/self $from && rm -r bucket/self'
+    good "it is as it was" 'diff -r bucket/self $from >/dev/null && rm -r bucket/self'
 done
 rm self
 mkdir here
@@ -381,12 +381,24 @@ cat > between.c <<'C'
 static void third(const char *name) { if (strcmp(name, "__2_0.pt") == 0 && system(getenv("BETWEEN")) != 0) abort(); }
 static ckpt_err get(ckpt_store *s, const char *name, const char *to, bool over) { third(name); return ckpt_store_get(s, name, to, over); }
 static ckpt_err put(ckpt_store *s, const char *name, const char *path, bool over) { third(name); return ckpt_store_put(s, name, path, over); }
+static ckpt_err open_file(ckpt_file **f, const char *path) {
+    const char *unread = getenv("UNREAD");
+    if (unread != NULL && strcmp(path, unread) == 0) return ckpt_set_error(CKPT_IO, "the disk does not answer");
+    return ckpt_file_open(f, path);
+}
+#define ckpt_file_open open_file
 #define ckpt_store_get get
 #define ckpt_store_put put
 #include TOOL
 C
 built ckpt-between $cc -std=c99 -O0 -g -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED -DHEADER="\"$root/ckpt.h\"" -DTOOL="\"$root/tools/ckpt.c\"" between.c library.o \
     -lpthread -lm || { echo "FAIL: build of the tool with something between"; exit 1; }
+cp -r $f bucket/good
+for how in "put run/ep0-ba20 $u/good" "cp $u/run/ep0-ba20 $u/good" "get $u/run/ep0-ba20 bucket/good"; do
+    is "--force over one that cannot be read just now: ${how%% *}" 5 env BETWEEN=true "UNREAD=${how##* }" ./ckpt-between $how --force
+    good "leaves it" 'diff -r $f bucket/good >/dev/null'
+done
+rm -r bucket/good
 between() {         # NAME STATUS ARGUMENT... COPY: the tool copies bucket/now, which something happens to
     rm -rf bucket/now && mkdir bucket/now && cp $f/.metadata $f/__* bucket/now
     is "$@"
