@@ -341,6 +341,14 @@ is "put --force over other names" 0 ./ckpt put --force run/ep0-ba20 $u/old
 is "cp --force over other names" 0 ./ckpt cp --force $u/run/ep0-ba20 $u/other
 for x in old bucket/old bucket/other; do good "nothing of the old one stays: $x" 'diff -r $x run/ep0-ba20 >/dev/null'; done
 rm -r old bucket/old bucket/other bucket/torn
+# a model of Hugging Face's that is not ours keeps its index; what was broken off does not
+for how in "put $f $u/model" "cp $u/run/ep0-ba30 $u/model"; do
+    mkdir bucket/model && echo '{"weight_map":{}}' > bucket/model/model.safetensors.index.json
+    is "--force where there is none: ${how%% *}" 0 ./ckpt $how --force
+    good "leaves their index" '[ -e bucket/model/model.safetensors.index.json ] && rm bucket/model/.metadata'
+    is "--force over a broken one: ${how%% *}" 0 ./ckpt $how --force
+    good "leaves no index" 'diff -r $f bucket/model >/dev/null' && rm -r bucket/model
+done
 # onto itself, by other names
 ln -s bucket/self self
 for from in $f split4; do

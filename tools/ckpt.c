@@ -561,17 +561,22 @@ static void free_objects(object_list *l) {
     free(l->sizes);
 }
 
-// Are there ranks' files below a URI that names no object?
-static bool is_half_uri(const char *uri) {
-    ckpt_store *s = NULL;
+static bool has_rank_files(ckpt_store *s) {
     object_list l;
     bool ranks = false;
     memset(&l, 0, sizeof l);
-    if (open_store(&s, uri) == CKPT_OK && ckpt_store_list(s, "__", note_object, &l) == CKPT_OK) {
+    if (ckpt_store_list(s, "__", note_object, &l) == CKPT_OK) {
         for (int i = 0; i < l.count; i++) ranks = ranks || is_rank_file(l.names[i]);
     }
-    ckpt_store_close(s);
     free_objects(&l);
+    return ranks;
+}
+
+// Are there ranks' files below a URI that names no object?
+static bool is_half_uri(const char *uri) {
+    ckpt_store *s = NULL;
+    bool ranks = open_store(&s, uri) == CKPT_OK && has_rank_files(s);
+    ckpt_store_close(s);
     return ranks;
 }
 
@@ -1734,12 +1739,13 @@ static bool lists(const ckpt_file *f, const char *file) {
 
 // Is the place free? With --force what is there, *old, counts until the new .metadata comes; but where both have files of one name,
 // it stops counting before the first of them is overwritten. Not so the very checkpoint that is copied, which may lie in that place:
-// its files are replaced by themselves.
-static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, ckpt_file **old) {
+// its files are replaced by themselves. *ours: what is replaced is a checkpoint of ranks, or what is left of one.
+static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, ckpt_file **old, bool *ours) {
     const char *name = NULL;
     uint64_t size = 0;
     ckpt_err e = ckpt_store_size(s, META, &size);
     *old = NULL;
+    *ours = opt.force && (e == CKPT_OK || (e == CKPT_NOT_FOUND && has_rank_files(s)));
     if (e == CKPT_NOT_FOUND) return CKPT_OK;
     if (e == CKPT_OK && !opt.force) e = taken(place);
     if (e != CKPT_OK) return e;
@@ -1752,11 +1758,11 @@ static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, 
     return e == CKPT_OK && both && !same ? ckpt_store_remove(s, META) : e;
 }
 
-// What was replaced goes, as far as f has not taken its names: also Hugging Face's index, by which their loaders would look for it.
-// What cannot be removed only costs room.
-static void clear_old(ckpt_store *s, const ckpt_file *f, const ckpt_file *old, bool hf) {
+// What was replaced goes, as far as f has not taken its names: with index also Hugging Face's, by which their loaders would look for
+// it. What cannot be removed only costs room.
+static void clear_old(ckpt_store *s, const ckpt_file *f, const ckpt_file *old, bool index) {
     const char *name = NULL;
-    if (opt.force && !hf) (void)!ckpt_store_remove(s, HF_INDEX);
+    if (index) (void)!ckpt_store_remove(s, HF_INDEX);
     for (int i = 0; old != NULL && (name = ckpt_file_shard(old, i, NULL)) != NULL; i++) {
         if (!lists(f, name)) (void)!ckpt_store_remove(s, name);
     }
@@ -1770,10 +1776,10 @@ static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, in
     const char *name = NULL;
     char *there = NULL, *wrong = NULL;
     uint64_t size = 0;
-    bool hf = false;
+    bool hf = false, ours = false;
     ckpt_err e = hold_listing(&l, uri);
     if (e == CKPT_OK && is_dir(dir)) e = open_store(&d, there = uri_of(dir));
-    if (d != NULL) e = clear_place(d, dir, &l, &old);
+    if (d != NULL) e = clear_place(d, dir, &l, &old, &ours);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = get_file(l.from, name, dir);
     if (e == CKPT_OK) hf = ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK;
     if (e == CKPT_OK && hf) e = get_file(l.from, HF_INDEX, dir);
@@ -1781,7 +1787,7 @@ static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, in
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = get_file(l.kept, META, dir);
-    if (e == CKPT_OK && d != NULL) clear_old(d, l.f, old, hf);
+    if (e == CKPT_OK && d != NULL) clear_old(d, l.f, old, ours && !hf);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(d);
@@ -1799,17 +1805,18 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
     char *real = realpath(dir, NULL);
     if (real != NULL) dir = real;                       // a link, as latest, may move on meanwhile
     char *hf = joined(dir, HF_INDEX), *wrong = NULL;
+    bool ours = false;
     ckpt_err e = hold_listing(&l, dir);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = open_store(&s, uri);
-    if (e == CKPT_OK) e = clear_place(s, uri, &l, &old);
+    if (e == CKPT_OK) e = clear_place(s, uri, &l, &old, &ours);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = put_file(s, name, dir);
     bool has_hf = access(hf, F_OK) == 0;
     if (e == CKPT_OK && has_hf) e = put_file(s, HF_INDEX, dir);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(s, META, l.folder);
-    if (e == CKPT_OK) clear_old(s, l.f, old, has_hf);
+    if (e == CKPT_OK) clear_old(s, l.f, old, ours && !has_hf);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(s);
@@ -1827,16 +1834,16 @@ static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, i
     listing l;
     const char *name = NULL;
     uint64_t size = 0;
-    bool hf = false;
+    bool hf = false, ours = false;
     ckpt_err e = hold_listing(&l, from);
     if (e == CKPT_OK) e = open_store(&d, to);
-    if (e == CKPT_OK) e = clear_place(d, to, &l, &old);
+    if (e == CKPT_OK) e = clear_place(d, to, &l, &old, &ours);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = pass_file(l.from, d, name);
     if (e == CKPT_OK) hf = ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK;
     if (e == CKPT_OK && hf) e = pass_file(l.from, d, HF_INDEX);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(d, META, l.folder);
-    if (e == CKPT_OK) clear_old(d, l.f, old, hf);
+    if (e == CKPT_OK) clear_old(d, l.f, old, ours && !hf);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(d);
