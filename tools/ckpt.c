@@ -1768,6 +1768,14 @@ static void clear_old(ckpt_store *s, const ckpt_file *f, const ckpt_file *old, b
     }
 }
 
+// Does Hugging Face's index come with what is copied?
+static ckpt_err find_hf(ckpt_store *s, bool *has) {
+    uint64_t size = 0;
+    ckpt_err e = ckpt_store_size(s, HF_INDEX, &size);
+    *has = e == CKPT_OK;
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
 // Gets every file into a directory, .metadata last: until then none of it counts.
 static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, int *files) {
     listing l;
@@ -1775,13 +1783,12 @@ static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, in
     ckpt_file *old = NULL;
     const char *name = NULL;
     char *there = NULL, *wrong = NULL;
-    uint64_t size = 0;
     bool hf = false, ours = false;
     ckpt_err e = hold_listing(&l, uri);
     if (e == CKPT_OK && is_dir(dir)) e = open_store(&d, there = uri_of(dir));
     if (d != NULL) e = clear_place(d, dir, &l, &old, &ours);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = get_file(l.from, name, dir);
-    if (e == CKPT_OK) hf = ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK;
+    if (e == CKPT_OK) e = find_hf(l.from, &hf);
     if (e == CKPT_OK && hf) e = get_file(l.from, HF_INDEX, dir);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
@@ -1833,13 +1840,12 @@ static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, i
     ckpt_file *old = NULL;
     listing l;
     const char *name = NULL;
-    uint64_t size = 0;
     bool hf = false, ours = false;
     ckpt_err e = hold_listing(&l, from);
     if (e == CKPT_OK) e = open_store(&d, to);
     if (e == CKPT_OK) e = clear_place(d, to, &l, &old, &ours);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = pass_file(l.from, d, name);
-    if (e == CKPT_OK) hf = ckpt_store_size(l.from, HF_INDEX, &size) == CKPT_OK;
+    if (e == CKPT_OK) e = find_hf(l.from, &hf);
     if (e == CKPT_OK && hf) e = pass_file(l.from, d, HF_INDEX);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(d, META, l.folder);
