@@ -240,6 +240,12 @@ is "push of a folder of checkpoints" 0 ./ckpt push --json saves
 json "what waits in the hidden one" "d['pushed'][0]['files'] == 2 and d['pushed'][0]['code'] == 'CKPT_OK'"
 same "it is there" a.pt later/two.pt
 
+./make stage "$dir/named-staging" "$dir/named" a.pt 'run{run_name}/' || fail "stage an upload with the run's name in braces"
+rm named
+is "push of what has the run's name in braces" 0 ./ckpt push --json named-staging
+json "both files went" "d['pushed'][0]['files'] == 2"
+same "it is there by its name, with them" a.pt 'named/run{run_name}/two.pt'
+
 # rights that end at the folder of a run; root has none beyond them without this capability
 limited=
 [ "$(id -u)" != 0 ] || limited='setpriv --bounding-set=-dac_override'

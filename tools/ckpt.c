@@ -3032,6 +3032,7 @@ static int push_to(const char *uri, const char *name, const char *folder) {
     d.bucket_uri = uri;
     char *format = format_beside(name);
     d.file_path_format_string = format;
+    d.run_name = "-";                   // asked for where "{{run_name}}" stands, but never filled in
     sd.logger.fn = on_log;
     d.store_desc = &sd;
     d.upload_staging_folder = folder;
