@@ -15381,10 +15381,11 @@ static ckpt_err ckpt__file_compress(const ckpt__file_new *n, const ckpt__codec *
     return e;
 }
 
-// Writes a plan durably to `path`.
+// Writes a plan durably to `path`. *named, which may be NULL: it has its name, or may have, also after a failure.
 static ckpt_err ckpt__file_write(const char *path, const ckpt__file_format *fmt, ckpt__plan *p, bool overwrite,
-                                 ckpt__engine_job *job, const ckpt_allocator *a) {
+                                 ckpt__engine_job *job, const ckpt_allocator *a, bool *named) {
     ckpt__file_new n;
+    if (named != NULL) *named = false;
     ckpt_err e = fmt->codec != NULL ? ckpt__codec_check(fmt->codec) : CKPT_OK;
     if (e == CKPT_OK) e = ckpt__file_begin(&n, path, overwrite, a);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot save %s", path);
@@ -15392,6 +15393,7 @@ static ckpt_err ckpt__file_write(const char *path, const ckpt__file_format *fmt,
     else e = ckpt__engine_write(p, n.fd, n.temp.data, job);
     if (e == CKPT_OK) e = ckpt__file_commit(&n, overwrite);
     else ckpt__file_abort(&n);
+    if (named != NULL) *named = n.named && e != CKPT_EXISTS;
     return ckpt__error_prefix(e, "cannot save %s", path);
 }
 
@@ -15409,7 +15411,7 @@ static ckpt_err ckpt__file_save(const char *path, const ckpt_state *st, const ck
     if (t != NULL) e = ckpt__items_add_timestamp(&items, &stamp, t);
     if (e == CKPT_OK) e = ckpt__file_plan(&plan, &fmt, path, items.list, items.count);
     if (e != CKPT_OK) (void)ckpt__error_prefix(e, "cannot save %s", path);
-    else e = ckpt__file_write(path, &fmt, &plan, true, job, &st->allocator);
+    else e = ckpt__file_write(path, &fmt, &plan, true, job, &st->allocator, NULL);
     ckpt__plan_free(&plan);
     ckpt__items_free(&items);
     return e;
@@ -58371,7 +58373,7 @@ typedef struct ckpt__folder_convert {
     bool                flags[2];
     bool                raw, has_hf;
     int64_t             edition;        // of a split's files
-    int                 written;        // that many of them are there
+    int                 written;        // that many of them are there, or may be
     ckpt__buf           old;            // names of what was there before them, each with its NUL
     ckpt__buf           before[2];      // .metadata that a split replaces, and the index beside it
     ckpt__buf           put[2];         // what takes their place; empty: not known yet
@@ -58512,7 +58514,7 @@ static ckpt_err ckpt__folder_write(ckpt__folder_convert *c) {
     ckpt__plan_init(&plan, &c->d->allocator, &c->state);
     e = ckpt__folder_plan(c, &plan, &format);
     uint64_t size = plan.size;
-    if (e == CKPT_OK) e = ckpt__file_write(c->d->to, &format, &plan, c->d->overwrite, &job, &c->d->allocator);
+    if (e == CKPT_OK) e = ckpt__file_write(c->d->to, &format, &plan, c->d->overwrite, &job, &c->d->allocator, NULL);
     ckpt__engine_tell_end(job.progress, "save", c->d->to, size, e);
     ckpt__plan_free(&plan);
     return e;
@@ -58585,8 +58587,9 @@ static ckpt_err ckpt__folder_write_share(ckpt__folder_convert *c, const char *pa
     ckpt_err e = ckpt__file_format_of(path, &format);
     format.sharded = true;
     if (e == CKPT_OK) e = ckpt__file_plan(&plan, &format, path, share->list, share->count);
-    if (e == CKPT_OK) e = ckpt__file_write(path, &format, &plan, false, job, a);
-    c->written += e == CKPT_OK;
+    bool named = false;
+    if (e == CKPT_OK) e = ckpt__file_write(path, &format, &plan, false, job, a, &named);
+    c->written += named;
     if (e == CKPT_OK) e = ckpt__shard_describe(&file, &plan, share->list, share->count, &sums);
     if (e == CKPT_OK) e = ckpt__shard_stored(&file, path, format.codec != NULL);
     if (e == CKPT_OK) ckpt__shard_report(reports, &file);

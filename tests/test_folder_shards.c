@@ -436,6 +436,25 @@ static void test_split_replaces(void **state) {
     ok(ckpt_verify(to, NULL));
 }
 
+// A split whose files or folder cannot be brought to disk takes all its files away again.
+static void test_split_unsynced(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *to = util_join(dir, "ep1"), *one = make_file(util_join(dir, "one.pt"), 10);
+    ok(convert(one, to, 3, ".safetensors", true, NULL));
+    const char *before = util_list(to);
+    int failures = 0;
+    for (int n = 1; ; n++) {
+        fault_arm_call("fsync", EIO, n);
+        ckpt_err e = convert(one, to, 2, ".pt", true, NULL);
+        if (!fault_disarm()) break;
+        if (e == CKPT_OK) continue;
+        failures++;
+        assert_string_equal(util_list(to), before);
+        ok(ckpt_verify(to, NULL));
+    }
+    assert_true(failures >= 4);
+}
+
 // Whole tensors go to files in order, each by where it begins among all bytes.
 static struct { int finished; char name[4096]; uint64_t total; ckpt_err err; } told;
 
@@ -639,7 +658,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
-    cmocka_unit_test(test_split_reports),
+    cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
     cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared),
     cmocka_unit_test(test_split_whole),
     cmocka_unit_test(test_no_memory_convert),
