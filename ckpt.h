@@ -17411,6 +17411,7 @@ typedef struct ckpt__sink {
     bool        castagnoli;             // it is a CRC-32C, else a CRC-32
     uint32_t    crc;                    // out: of what was written
     bool        proven;                 // out: they are of the range and the version asked for, also where they broke off
+    bool        unheld;                 // out: the last write to the file failed
 } ckpt__sink;
 
 // The caller's side of one request, and how it ended. Zeroed but for the first four before each attempt.
@@ -17527,7 +17528,7 @@ static ckpt_err ckpt__sink_put_direct(const ckpt__sink *s, const void *p, size_t
 
 // Writes the next bytes of a file. Systems let one thread at a time write to a file, and the others burn their time slices
 // spinning until it is done; those that wait for `turn` sleep.
-static ckpt_err ckpt__sink_put(const ckpt__sink *s, const void *p, size_t n) {
+static ckpt_err ckpt__sink_put(ckpt__sink *s, const void *p, size_t n) {
     uint64_t at = s->offset + s->got - s->gathered;
     size_t put = 0;
     ckpt_err e = ckpt__sink_put_direct(s, p, n, at, &put);
@@ -17535,6 +17536,7 @@ static ckpt_err ckpt__sink_put(const ckpt__sink *s, const void *p, size_t n) {
     if (s->turn != NULL) ckpt__os_mutex_lock(s->turn);
     e = ckpt__os_pwrite(s->fd, (const char *)p + put, n - put, at + put, s->path);
     if (s->turn != NULL) ckpt__os_mutex_unlock(s->turn);
+    s->unheld = e != CKPT_OK;
     return e;
 }
 
@@ -37767,6 +37769,7 @@ typedef struct ckpt__fetch_range {
     int                lane;
     uint32_t           crc;             // out
     bool               replaced;        // out: another version is there by now
+    bool               unheld;          // out: the file could not be written
     bool               from_start;      // the server gives whole objects only: a try that breaks off brings nothing
 } ckpt__fetch_range;
 
@@ -37803,6 +37806,7 @@ static ckpt_err ckpt__fetch_get(ckpt__fetch_range *r) {
             l.t.transient = written == CKPT_NET;        // the server of the file's folder is away
             e = written;
         }
+        r->unheld = s.unheld;
         r->crc = ckpt__sink_join(s.castagnoli, r->crc, s.crc, s.got);
         got += s.got;
         if (r->meter != NULL) ckpt__meter_land(r->meter, r->lane, s.got);
@@ -37833,12 +37837,13 @@ static bool ckpt__fetch_take(ckpt__fetch_job *j, size_t *index) {
     return found;
 }
 
-static void ckpt__fetch_fail(ckpt__fetch_job *j, ckpt_err e, bool replaced) {
+static void ckpt__fetch_fail(ckpt__fetch_job *j, ckpt_err e, bool replaced, bool unheld) {
     ckpt__os_mutex_lock(&j->lock);
     if (j->first.code == CKPT_OK) {
         ckpt__error_take(&j->first);
         j->first.code = e;
         j->replaced = replaced;
+        j->f->unheld = unheld;
     }
     ckpt__os_mutex_unlock(&j->lock);
     ckpt__os_flag_set(&j->stop, 1);
@@ -37886,7 +37891,7 @@ static void ckpt__fetch_piece(ckpt__fetch_job *j, size_t index, int worker, cons
     ckpt_err e = ckpt__fetch_get(&r);
     j->sums[index] = r.crc;
     ckpt__os_write_back(r.sink.fd, r.sink.offset, r.sink.size);
-    if (e != CKPT_OK) ckpt__fetch_fail(j, e, r.replaced);
+    if (e != CKPT_OK) ckpt__fetch_fail(j, e, r.replaced, r.unheld);
 }
 
 // All of it by a store that knows no ranges: it makes the file itself.
@@ -37903,7 +37908,7 @@ static void ckpt__fetch_custom(ckpt__fetch_job *j) {
         e = ckpt__store_run_fetch(f->store, f->name, j->file->temp.data, &l.t);
     }
     ckpt__meter_land(j->meter, 0, e == CKPT_OK ? j->info.size : 0);
-    if (e != CKPT_OK) ckpt__fetch_fail(j, e, false);
+    if (e != CKPT_OK) ckpt__fetch_fail(j, e, false, false);
 }
 
 // Fetches piece after piece; `one`: the next one only.
@@ -37916,7 +37921,7 @@ static void ckpt__fetch_work(ckpt__fetch_job *j, int worker, bool one) {
     ckpt__os_mutex_unlock(&j->lock);
     for (bool more = true; more && ckpt__fetch_take(j, &index); more = !one) {
         if (!ranges) ckpt__fetch_custom(j);
-        else if (room.p == NULL && !ckpt__fetch_room_take(j, &room)) ckpt__fetch_fail(j, CKPT_NOMEM, false);
+        else if (room.p == NULL && !ckpt__fetch_room_take(j, &room)) ckpt__fetch_fail(j, CKPT_NOMEM, false, false);
         else ckpt__fetch_piece(j, index, worker, &room);
     }
     ckpt__fetch_room_give(j, &room);
@@ -38007,6 +38012,7 @@ static ckpt_err ckpt__fetch_look(ckpt__fetch_job *j) {
     ckpt__os_info info;
     ckpt_err e = ckpt__os_open_read(&n->fd, n->temp.data);
     if (e == CKPT_OK) e = ckpt__os_fstat(n->fd, &info, n->temp.data);
+    j->f->unheld = e != CKPT_OK && e != CKPT_NOT_FOUND;     // else the store has made none
     if (e != CKPT_OK || info.size == j->info.size) return e;
     j->replaced = true;                 // as a link is that is published just now
     return ckpt__error_set(CKPT_CORRUPT, "%llu bytes arrived, and its size is %llu", (unsigned long long)info.size,
@@ -38050,9 +38056,11 @@ static ckpt_err ckpt__fetch_fill(ckpt__fetch_job *j) {
     if (e == CKPT_OK) e = ckpt__fetch_plan(j);
     if (e == CKPT_OK && ranges) ckpt__fetch_open_direct(j);
     if (e == CKPT_OK) e = ckpt__fetch_pieces(j);
-    if (e == CKPT_OK && j->direct.fd >= 0) e = ckpt__os_close(j->direct.fd, n->temp.data);
+    bool closes = e == CKPT_OK && j->direct.fd >= 0;
+    if (closes) e = ckpt__os_close(j->direct.fd, n->temp.data);
     else ckpt__os_drop(j->direct.fd);
     j->direct.fd = -1;
+    if (closes) j->f->unheld = e != CKPT_OK;
     if (e == CKPT_OK) e = ranges ? ckpt__fetch_check(j) : ckpt__fetch_look(j);
     ckpt__mem_free(&j->f->store->allocator, j->sums, (j->count + 1) * sizeof *j->sums);
     j->sums = NULL;
