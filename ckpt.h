@@ -15190,7 +15190,13 @@ static ckpt_err ckpt__file_unheld_copy(ckpt_err e) {
     return code != e ? ckpt__error_prefix(code, "this machine cannot hold a copy of what others have") : e;
 }
 
-// The same of an attached file, which is written to where it is bound.
+// Of this machine's own copy it is said of the checkpoint that it is damaged, or none of this run; what kept the copy from being
+// read is not.
+static ckpt_err ckpt__file_unread_copy(ckpt_err e) {
+    return e == CKPT_CORRUPT || e == CKPT_NOT_FOUND ? e : ckpt__file_unheld_copy(e);
+}
+
+// What ckpt__file_unheld says, of an attached file, which is written to where it is bound.
 static ckpt_err ckpt__file_unattached(ckpt_err e, const char *path) {
     return ckpt__error_prefix(ckpt__file_unheld(e), "cannot write the attached file %s", path);
 }
@@ -45863,6 +45869,7 @@ static ckpt_err ckpt__shard_fetch(const ckpt__shard_meta *m, const ckpt__shard_p
     uint64_t size = 0;
     if (e == CKPT_OK && stored != NULL && f->packed) e = ckpt__shard_sum_file(unpacked.path, &m->allocator, &size, stored);
     if (e == CKPT_OK && f->packed) e = ckpt__file_unpack(&unpacked);
+    if (fetched) e = ckpt__file_unread_copy(e);
     if (e == CKPT_OK && unpacked.src.size != f->content) e = ckpt__shard_short(f, unpacked.src.size);
     ckpt__error_record kept;
     ckpt__error_take(&kept);
@@ -53288,12 +53295,6 @@ static ckpt_err ckpt__resume_find(ckpt_saver *s, const ckpt__resume_offer *offer
     return e == CKPT_IO ? ckpt__file_unheld_copy(e) : e;       // rank 0 could read it
 }
 
-// Of this machine's own copy it is said of the checkpoint that it is damaged, or none of this run; what kept the copy from being
-// read is not.
-static ckpt_err ckpt__resume_unread(ckpt_err e) {
-    return e == CKPT_CORRUPT || e == CKPT_NOT_FOUND ? e : ckpt__file_unheld_copy(e);
-}
-
 // A fetched checkpoint that was loaded, of time t, gets its place in the folder, the index and the ledger. stat: what the store
 // said of it. *at: its line.
 static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char *temp, const ckpt__store_stat *stat,
@@ -53360,7 +53361,7 @@ static ckpt_err ckpt__resume_far_tar(ckpt_saver *s, const ckpt__remote *r, const
     ckpt_err e = ckpt__saver_remote_names(s, r, &offer->t, &tar->name, &link);
     if (e == CKPT_OK) e = ckpt__resume_fetch_name(s, r, ckpt__buf_cstr(&tar->name), &tar->found, &tar->info);
     if (e == CKPT_OK) tar->from = r;
-    if (e == CKPT_OK) e = ckpt__resume_unread(ckpt__resume_load_file(s, offer, tar->found.data, at, own, learnt));
+    if (e == CKPT_OK) e = ckpt__file_unread_copy(ckpt__resume_load_file(s, offer, tar->found.data, at, own, learnt));
     ckpt__buf_free(&link);
     return e;
 }
@@ -53473,7 +53474,7 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
         else if (path == NULL) e = ckpt__resume_find(s, offer, &found, &fetched);
         bool loads = e == CKPT_OK, copy = fetched || offer->kind == CKPT__RESUME_FETCHED;
         if (loads) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
-        if (loads && copy) e = ckpt__resume_unread(e);
+        if (loads && copy) e = ckpt__file_unread_copy(e);
     }
     *mine = e == CKPT_OK;
     e = ckpt__ranks_share_long(&s->crew, e);

@@ -3793,8 +3793,9 @@ static void check_unheld(bucket *b, bool sharded, bool files, const char *name, 
         fault_set_spy(unheld_spy);
         ckpt_err e = ckpt_saver_resume(m.r->s, &t);
         fault_set_spy(NULL);
-        if (!fault_disarm()) fail_msg("%s %s: no fault", name, call);
+        bool hit = fault_disarm();
         if (e != CKPT_CANCELLED) fail_msg("%s %s %d: %s: %s", name, call, errnum, ckpt_err_name(e), ckpt_last_error());
+        if (!hit) fail_msg("%s %s: no fault", name, call);
         assert_non_null(strstr(ckpt_last_error(), "this machine cannot hold a copy"));
         if (offline) ok(ckpt_saver_resume(m.r->s, &t));
         if (offline) assert_int_equal(t.batch, 3);
@@ -3812,6 +3813,7 @@ static void test_resume_unheld(void **state) {
         { "/.__0_0.pt.", "open", ESTALE, false },
         { "/..ba3.pt.", "pwrite", EIO, true }, { "/..ba3.pt.", "pwrite", ESTALE, true },
         { "/..__0_0.pt.gz.", "pwrite", EIO, true }, { "/..__0_0.pt.gz.", "pwrite", ESTALE, true },
+        { "/.__0_0.pt.gz.", "pread", EIO, true }, { "/.__0_0.pt.gz.", "pread", ESTALE, true },
     };
     bucket *b[2][2];                    // [files][sharded]
     for (int i = 0; i < 4; i++) {
