@@ -809,8 +809,8 @@ static void test_whole_unseen(void **state) {
 }
 
 // Nor is the newest of such a folder taken for one that is not there when it cannot be looked at.
-static void unseen_index(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strstr(path, "/rank1/.ckpt-index") != NULL) fault_arm_call("stat", EHOSTUNREACH, 1);
+static void newest_unseen(const char *name, const char *path) {
+    if (strcmp(name, "stat") == 0 && strstr(path, "/rank1/ba2") != NULL) fault_arm_call("stat", EHOSTUNREACH, 1);
 }
 
 static void test_whole_unseen_newest(void **state) {
@@ -825,7 +825,7 @@ static void test_whole_unseen_newest(void **state) {
     p.want = CKPT_NET;
     p.apart = false;
     p.by = 1;
-    fault_set_spy(unseen_index);
+    fault_set_spy(newest_unseen);
     tr_run(tr_new(3), go_on, &p);
     fault_set_spy(NULL);
     assert_true(fault_disarm());

@@ -67,7 +67,7 @@ static int         fault_hits;
 static const char *fault_where;     // the call that failed
 // Hears of calls that change or look through folders, and of closes and pwrites, before they are made; path NULL: of fd. It may take its time.
 static void      (*fault_watch)(const char *name, const char *path, int fd);
-static void      (*fault_spy)(const char *name, const char *path);      // the same of opens, lstats and renames, and may arm a fault for this very call
+static void      (*fault_spy)(const char *name, const char *path);      // the same of opens, stats, lstats and renames, and may arm a fault for this very call
 
 //-- what the library has as constants, as variables: tests that want other ones share what is compiled -------------
 
@@ -232,7 +232,10 @@ FAULT_FN int fault_nanosleep(const struct timespec *t, struct timespec *left) {
     return FAULT_CALL("nanosleep", FAULT_INTR, nanosleep(t, left));
 }
 
-FAULT_FN int fault_stat(const char *path, struct stat *s) { return FAULT_CALL("stat", FAULT_INTR, stat(path, s)); }
+FAULT_FN int fault_stat(const char *path, struct stat *s) {
+    fault_tell_spy("stat", path);
+    return FAULT_CALL("stat", FAULT_INTR, stat(path, s));
+}
 FAULT_FN int fault_lstat(const char *path, struct stat *s) {
     fault_tell_spy("lstat", path);
     return FAULT_CALL("lstat", FAULT_INTR, lstat(path, s));
