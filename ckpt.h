@@ -54390,6 +54390,16 @@ static bool ckpt__resume_is_later(const ckpt__index_line *l, const ckpt__resume_
     return later && l->saved_at > first->saved_at;
 }
 
+static bool ckpt__resume_has_nothing(const ckpt__resume_view *first) {
+    return first->number == 0 && first->saved_at <= 0;
+}
+
+// Does what keeps a rank from one checkpoint of its folder leave those before it? What passes does not where they would be all.
+static bool ckpt__resume_leaves_older(const ckpt__resume_view *first, ckpt_err e) {
+    bool passes = e == CKPT_NET || e == CKPT_TIMEOUT;
+    return e != CKPT_NOMEM && !(passes && ckpt__resume_has_nothing(first));
+}
+
 // The newest checkpoint of this rank's folder, if it is later than all that rank 0 has: *at in `ix`, -1: there is none.
 static ckpt_err ckpt__resume_find_later(const ckpt_saver *s, const ckpt__resume_view *first, ckpt__index *ix, int *at) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
@@ -54401,6 +54411,8 @@ static ckpt_err ckpt__resume_find_later(const ckpt_saver *s, const ckpt__resume_
     if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__index_scan(ix, s->filename, &d, NULL);
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, ix, s->filename);
     ckpt__index_settle(ix);
+    ckpt__error_record unseen;
+    unseen.code = CKPT_OK;
     for (size_t i = ix->count; i > 0 && e == CKPT_OK && *at < 0; i--) {
         const ckpt__index_line *l = &ix->lines[i - 1];
         if (!ckpt__index_is_fit(l) || l->others || l->stray || ckpt__index_is_folder(l->name)) continue;
@@ -54408,21 +54420,27 @@ static ckpt_err ckpt__resume_find_later(const ckpt_saver *s, const ckpt__resume_
         e = path.err != CKPT_OK ? path.err : ckpt__os_stat(ckpt__buf_cstr(&path), &info);
         bool there = e == CKPT_OK && info.is_file;
         if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+        if (e != CKPT_OK && ckpt__resume_leaves_older(first, e)) {
+            if (unseen.code == CKPT_OK) ckpt__error_take(&unseen);
+            e = CKPT_OK;
+        }
         if (!there) continue;
         if (!ckpt__resume_is_later(l, first)) break;
         *at = (int)(i - 1);
     }
     ckpt__buf_free(&path);
+    if (*at < 0) return e == CKPT_OK ? ckpt__error_put(&unseen) : e;
+    if (unseen.code != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s: an older one is taken for it", unseen.text);
     return e;
 }
 
 // What keeps a rank from looking into a folder that is not rank 0's keeps no job from what rank 0 has. Where that is nothing, the
 // folder may hold all there is, but for one that may not be read.
 static ckpt_err ckpt__resume_unseen(const ckpt_saver *s, const ckpt__resume_view *first, ckpt_err e) {
-    bool nothing = first->number == 0 && first->saved_at <= 0;
     if (e == CKPT_NOT_FOUND) return CKPT_OK;        // a link to nowhere
     if (e == CKPT_OK || e == CKPT_NOMEM) return e;
-    if (nothing && e != CKPT_AUTH)
+    if (ckpt__resume_has_nothing(first) && e != CKPT_AUTH)
         return ckpt__error_prefix(e, "cannot tell what is in %s, and rank 0 has no checkpoint", s->root);
     ckpt__error_log(&s->logger, CKPT_LOG_WARN, "rank %d cannot look for a newer checkpoint in its %s: %s", s->ranks.rank, s->root,
                     ckpt__error_last.text);

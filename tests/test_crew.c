@@ -809,8 +809,10 @@ static void test_whole_unseen(void **state) {
 }
 
 // Nor is the newest of such a folder taken for one that is not there when it cannot be looked at.
+static const char *unseen_newest;
+
 static void newest_unseen(const char *name, const char *path) {
-    if (strcmp(name, "stat") == 0 && strstr(path, "/rank1/ba2") != NULL) fault_arm_call("stat", EHOSTUNREACH, 1);
+    if (strcmp(name, "stat") == 0 && strstr(path, unseen_newest) != NULL) fault_arm_call("stat", unseen_errnum, 1);
 }
 
 static void test_whole_unseen_newest(void **state) {
@@ -825,11 +827,46 @@ static void test_whole_unseen_newest(void **state) {
     p.want = CKPT_NET;
     p.apart = false;
     p.by = 1;
+    unseen_newest = "/rank1/ba2";
+    unseen_errnum = EHOSTUNREACH;
     fault_set_spy(newest_unseen);
     tr_run(tr_new(3), go_on, &p);
     fault_set_spy(NULL);
     assert_true(fault_disarm());
     assert_non_null(strstr(p.text[0], "cannot tell what is in"));
+}
+
+// What does not pass, or where rank 0 has an older one, keeps the job from that one checkpoint, not from those before it, which are later
+// than all that rank 0 has. With none of those it is said.
+static void test_whole_unseen_newest_of_some(void **state) {
+    (void)state;
+    static const struct { int errnum; bool some; int saves; ckpt_err want; } rows[] = {
+        { EACCES, false, 2, CKPT_OK }, { EIO, false, 2, CKPT_OK }, { EIO, true, 3, CKPT_OK }, { EHOSTUNREACH, true, 3, CKPT_OK },
+        { EIO, false, 1, CKPT_IO },
+    };
+    for (int k = 0; k < UTIL_COUNT(rows); k++) {
+        plan p = plan_of(WHOLE), first = plan_of(WHOLE);
+        bool alone = rows[k].saves == 1;
+        p.apart = first.apart = true;
+        first.saves = 1;
+        p.saves = alone ? 2 : rows[k].saves;
+        if (rows[k].some) tr_run(tr_new(1), save_some, &first);
+        tr_run(tr_new(1), save_some, &p);
+        assert_int_equal(rename(util_join(p.dir, "rank0"), util_join(p.dir, "rank1")), 0);
+        if (alone) assert_int_equal(unlink(util_join(p.dir, "rank1/ba1.pt")), 0);
+        if (rows[k].some) assert_int_equal(rename(util_join(first.dir, "rank0"), util_join(p.dir, "rank0")), 0);
+        unseen_newest = rows[k].some ? "/rank1/ba3" : "/rank1/ba2";
+        unseen_errnum = rows[k].errnum;
+        p.number = rows[k].some ? 2 : 1;
+        p.want = rows[k].want;
+        p.saves = 0;
+        p.apart = false;
+        p.by = 1;
+        fault_set_spy(newest_unseen);
+        tr_run(tr_new(2), go_on, &p);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+    }
 }
 
 // Machines with folders of their own, of which rank 1's has what is later than rank 0's, and a store whose latest says nothing of its
@@ -5694,7 +5731,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp),
-        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest), cmocka_unit_test(test_whole_unmarked),
+        cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest),
+        cmocka_unit_test(test_whole_unseen_newest_of_some), cmocka_unit_test(test_whole_unmarked),
         cmocka_unit_test(test_whole_unheld), cmocka_unit_test(test_whole_moved_stored),
         cmocka_unit_test(test_whole_shared_is_not_read),
         cmocka_unit_test(test_held_by_one),
