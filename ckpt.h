@@ -52359,10 +52359,10 @@ static void ckpt__loader_job_free(ckpt__loader_job *j) {
 }
 
 // Have ranks that were led to different places found the same there? The same step, or a file with the same bytes: where machines
-// have folders of their own.
+// have folders of their own. There one name may also mean another file on each, as long as none says of which step it is.
 static ckpt_err ckpt__loader_alike(const ckpt__loader_job *j, ckpt__ranks *r, bool *alike) {
     bool has = false;
-    int64_t say[8];
+    int64_t say[11];
     say[0] = ckpt__loader_step(j, &has);
     say[1] = -say[0];
     say[2] = j->file != NULL ? ckpt__loader_mark(j->file) : 0;
@@ -52371,8 +52371,12 @@ static ckpt_err ckpt__loader_alike(const ckpt__loader_job *j, ckpt__ranks *r, bo
     say[5] = say[2] != 0 ? 1 : 0;
     say[6] = j->local.folder ? 1 : 0;
     say[7] = -say[6];
-    ckpt_err e = ckpt__ranks_min(r, say, 8);
-    *alike = (say[4] != 0 && say[0] == -say[1]) || (say[5] != 0 && say[2] == -say[3]);
+    say[8] = has ? -1 : 0;
+    say[9] = j->found;
+    say[10] = -say[9];
+    ckpt_err e = ckpt__ranks_min(r, say, 11);
+    bool timeless = say[8] == 0 && say[9] == -say[10];
+    *alike = timeless || (say[4] != 0 && say[0] == -say[1]) || (say[5] != 0 && say[2] == -say[3]);
     *alike = *alike && say[6] == -say[7];
     return e;
 }

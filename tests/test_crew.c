@@ -5653,6 +5653,40 @@ static void test_load_own_folders(void **state) {
     }
 }
 
+// Files of one name that are others on each machine, and say of no step: each rank loads its own, as it always did. Of steps that differ
+// it is refused.
+static void load_each(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_load_desc d;
+    memset(&d, 0, sizeof d);
+    d.load_path = p->latest;
+    d.run_name = r->rank == 0 ? "a" : "b";
+    d.state = &m->st;
+    d.ranks = r->ranks;
+    ckpt_err e = ckpt_load(&d, NULL);
+    if (e != p->want) print_error("%s\n", ckpt_last_error());
+    TR_CHECK(r, e == p->want);
+    member_check(m, e == CKPT_OK ? r->rank + 1 : 0);
+    member_free(m);
+}
+
+static void test_load_each_its_own(void **state) {
+    (void)state;
+    for (int timed = 0; timed < 2; timed++) {
+        plan p = plan_of(WHOLE);
+        p.saves = 2;
+        tr_run(tr_new(1), timed ? save_some : save_untimed, &p);
+        for (int i = 1; i <= 2; i++) {
+            util_mkdir(util_join(p.dir, i == 1 ? "a" : "b"));
+            assert_int_equal(rename(util_join(p.dir, util_fmt("ba%d.pt", i)), util_join(p.dir, i == 1 ? "a/x.pt" : "b/x.pt")), 0);
+        }
+        p.latest = util_join(p.dir, "{run_name}/x.pt");
+        if (timed) p.want = CKPT_MISMATCH;
+        tr_run(tr_new(2), load_each, &p);
+    }
+}
+
 //-- memory ---------------------------------------------------------------------------
 
 typedef struct thrift { plan p; int64_t left[TR_MOST]; int victim; int64_t at; bool ran_out; pthread_mutex_t lock; } thrift;
@@ -5792,7 +5826,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_killed_in_flight_and_damaged),
          cmocka_unit_test(test_link_was_copied),
         cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between), cmocka_unit_test(test_load_replaced),
-        cmocka_unit_test(test_load_mixed), cmocka_unit_test(test_load_own_folders),
+        cmocka_unit_test(test_load_mixed), cmocka_unit_test(test_load_own_folders), cmocka_unit_test(test_load_each_its_own),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
