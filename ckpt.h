@@ -854,9 +854,9 @@ typedef struct ckpt_load_desc {
 // any other. file:// is read where it lies.
 // CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED; of stores also
 // CKPT_AUTH (which is never NOT_FOUND), CKPT_NET, CKPT_TIMEOUT, CKPT_NO_SPACE; and what st->copy returned, but CKPT_CANCELLED
-// where that would be taken for the file's fault (CKPT_IO, _CORRUPT, _NOT_FOUND, _MISMATCH), as where an attached file cannot be
-// written to where it is bound, and of a sharded one what must be brought here whole cannot be held in TMPDIR (CKPT_NO_SPACE if
-// the disk is full). Blocks. Any thread.
+// where that would be taken for the file's fault (CKPT_IO, _CORRUPT, _NOT_FOUND, _MISMATCH), or the store's (CKPT_AUTH, _NET,
+// _TIMEOUT), as where an attached file cannot be written to where it is bound, and of a sharded one what must be brought here
+// whole cannot be held in TMPDIR (CKPT_NO_SPACE if the disk is full). Blocks. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at);
 
 typedef enum ckpt_kind {
@@ -13412,9 +13412,11 @@ static ckpt_err ckpt__engine_copy_device(ckpt__engine_crew *c, void *dst, const 
     ckpt__error_last.code = before;
     ckpt__os_mutex_unlock(&c->copy_lock);
     if (e == CKPT_OK) return CKPT_OK;
-    // While a file is loaded these would be said of the file, which is sound: resume would go on to an older one, or start anew.
-    bool blames = to_device && (e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_MISMATCH);
-    ckpt_err code = blames ? CKPT_CANCELLED : e;
+    // While a file is loaded these would be said of the file, which is sound, or of the store that it came from: resume would go
+    // on to an older one, or start anew.
+    bool file = e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_MISMATCH;
+    bool store = e == CKPT_AUTH || e == CKPT_NET || e == CKPT_TIMEOUT;
+    ckpt_err code = to_device && (file || store) ? CKPT_CANCELLED : e;
     if (said) return ckpt__error_prefix(code, "state.copy failed for %llu bytes", (unsigned long long)size);
     return ckpt__error_set(code, "state.copy failed with error %d (%s) for %llu bytes", (int)e, ckpt__error_name(e),
                            (unsigned long long)size);

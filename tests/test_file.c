@@ -1615,7 +1615,7 @@ static void test_device(void **unused) {
         must(load(path, &st));
         for (int k = 0; k < 1000; k++) assert_int_equal(device[k], (unsigned char)((unsigned char)k ^ 0x5A));
         st.copy = device_fails;
-        assert_int_equal(load(path, &st), CKPT_TIMEOUT);
+        assert_int_equal(load(path, &st), CKPT_CANCELLED);
         assert_non_null(strstr(ckpt_last_error(), "state.copy failed with error 9 (CKPT_TIMEOUT)"));
         ckpt_state_free(&st);
         ckpt_state_free(&host);

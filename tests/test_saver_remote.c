@@ -3832,6 +3832,37 @@ static void test_resume_unheld(void **state) {
     for (int i = 0; i < 4; i++) bucket_end(b[i / 2][i % 2]);
 }
 
+static ckpt_err device_away(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    if (to_device && *(bool *)user) return ckpt_set_error(CKPT_NET, "the device is away");
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
+// A device that fails while it is filled from what was fetched is neither the store's fault nor the disk's.
+static void test_resume_device_fails(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    for (int turn = 0; turn < 2; turn++) {
+        bool away = turn > 0;
+        float cell[4] = { 1, 2, 3, 4 };
+        remote_run m = remote_new(util_temp_dir(), b);
+        run_bind_device(m.r, cell, device_away, &away);
+        m.r->d.resume_offline = true;
+        run_open(m.r);
+        if (!away) save_wait(&m, 1);
+        ckpt_timestamp t;
+        if (away) {
+            assert_int_equal(ckpt_saver_resume(m.r->s, &t), CKPT_CANCELLED);
+            assert_non_null(strstr(ckpt_last_error(), "state.copy failed"));
+            assert_null(strstr(ckpt_last_error(), "cannot hold a copy"));
+        }
+        away = false;
+        if (turn > 0) ok(ckpt_saver_resume(m.r->s, &t));
+        remote_end(&m);
+    }
+    bucket_end(b);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     fault_sync = FAULT_NO_SYNC;         // that it is called matters elsewhere; its time would be most of this test's
@@ -3910,6 +3941,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_resume_all_damaged),
         cmocka_unit_test(test_resume_offline),
         cmocka_unit_test(test_resume_offline_later), cmocka_unit_test(test_left_while_the_store_is_away), cmocka_unit_test(test_resume_unheld),
+        cmocka_unit_test(test_resume_device_fails),
         cmocka_unit_test(test_resume_constant_names), cmocka_unit_test(test_resume_names_of_epochs),
         cmocka_unit_test(test_resume_epochs_by_their_ends), cmocka_unit_test(test_resume_epochs_without_room),
         cmocka_unit_test(test_other_ranks),
