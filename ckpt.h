@@ -53254,9 +53254,10 @@ static ckpt_err ckpt__resume_place_copy(const ckpt__resume_offer *offer, ckpt__b
 }
 
 // Folders that are not one: a rank whose folder has not the file that rank 0 offers, or another of that name, is sent a copy.
-// Collective. path: rank 0's file; NULL on the others, where `found` becomes the one to load. *made: it goes afterwards.
+// Collective. path: rank 0's file; NULL on the others, where `found` becomes the one to load. *copy: that is one; *made: this
+// rank has made it, and it goes afterwards.
 static ckpt_err ckpt__resume_send_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt__buf *found,
-                                       bool *made) {
+                                       bool *copy, bool *made) {
     uint64_t size = 0;
     uint32_t mark = 0;
     bool here = path != NULL, all = false;
@@ -53269,6 +53270,7 @@ static ckpt_err ckpt__resume_send_file(ckpt_saver *s, const ckpt__resume_offer *
             size == offer->size && mark == offer->mark;
         ckpt__error_last = kept;
     }
+    *copy = !here;
     ckpt_err e = ckpt__ranks_meet(&s->crew);
     if (e == CKPT_OK) e = ckpt__ranks_all(&s->crew, here, &all);
     if (e != CKPT_OK || all) return e;
@@ -53476,9 +53478,10 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
     } else if (path == NULL && s->layout == CKPT__SAVER_TARS) {
         e = ckpt__resume_own_tar(s, offer, &tar, at, own, learnt);
     } else {
-        if (offer->marked) e = ckpt__resume_send_file(s, offer, path, &found, &fetched);
+        bool copy = offer->kind == CKPT__RESUME_FETCHED;
+        if (offer->marked) e = ckpt__resume_send_file(s, offer, path, &found, &copy, &fetched);
         else if (path == NULL) e = ckpt__resume_find(s, offer, &found, &fetched);
-        bool loads = e == CKPT_OK, copy = fetched || offer->kind == CKPT__RESUME_FETCHED;
+        bool loads = e == CKPT_OK;
         if (loads) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
         if (loads && copy) e = ckpt__file_unread_copy(e);
     }

@@ -633,6 +633,37 @@ static void test_whole_apart_no_temp(void **state) {
     }
 }
 
+// Of two ranks on a machine that lacks the file one makes the copy, and the other cannot open it: nor is that the checkpoint's fault.
+static __thread bool makes_copy;
+static bool copy_is_made;
+
+static void copy_unread(const char *name, const char *path) {
+    if (strstr(path, "/copies/.ba2.pt.") == NULL) return;
+    if (strcmp(name, "rename") == 0) makes_copy = true, FAULT_SET(copy_is_made, true);
+    if (strcmp(name, "open") == 0 && FAULT_GET(copy_is_made) && !makes_copy) fault_arm_call("open", EIO, 1);
+}
+
+static void test_whole_apart_copy_unread(void **state) {
+    (void)state;
+    char *kept = getenv("TMPDIR") != NULL ? util_fmt("%s", getenv("TMPDIR")) : NULL;
+    const char *temp = util_join(util_temp_dir(), "copies");
+    plan p = plan_of(WHOLE);
+    p.apart = true;
+    p.saves = 2;
+    tr_run(tr_new(1), save_some, &p);
+    util_mkdir(temp);
+    assert_int_equal(setenv("TMPDIR", temp, 1), 0);
+    p.saves = 0;
+    p.want = CKPT_CANCELLED;
+    FAULT_SET(copy_is_made, false);
+    fault_set_spy(copy_unread);
+    tr_run(tr_new(3), go_on, &p);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    assert_non_null(strstr(p.text[0], "this machine cannot hold a copy"));
+    assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
+}
+
 // One file for all, folders of their own, and rank 0 is on another machine than before: one that has nothing, or what is older. What the
 // run has saved last is brought to it. What an earlier attempt has left on the other machine is older than rank 0's, and stays there.
 static void test_whole_moved(void **state) {
@@ -5764,7 +5795,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid),
-        cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp),
+        cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp), cmocka_unit_test(test_whole_apart_copy_unread),
         cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest),
         cmocka_unit_test(test_whole_unseen_newest_of_some), cmocka_unit_test(test_whole_unmarked),
         cmocka_unit_test(test_whole_unheld), cmocka_unit_test(test_whole_moved_stored),
