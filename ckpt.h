@@ -1411,7 +1411,9 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // What a dead process left is not put over what was uploaded since then: a newer file of that name, from another folder say, that
 // this uploader has confirmed, or that any has whose object carries a mark, which tells when its file was added (all stores but
 // sftp, dbfs, mlflow-artifacts, the user's own, and file where the file system has no extended attributes). It is dropped then,
-// and a warning says so.
+// and a warning says so. Both clocks have to agree, that of the machine that made the newer one and the store's: where one of them
+// is behind the clock of the machine that left the older one, that is put over it; where this one is behind both, a newer is
+// dropped.
 // A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
 // open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It is
 // time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
@@ -40939,19 +40941,22 @@ static ckpt_err ckpt__uploader_look_first(const ckpt__uploader_item *it, ckpt__s
 
 // What a dead process left to be put over what is there is not put over what was made later: another staging folder may have
 // been in use meanwhile, or this one was out of reach. *over: it is not sent, for that, or for it is there itself. A store that
-// keeps no marks does not tell; who may not look puts it.
+// keeps no marks does not tell; who may not look puts it. The clock that dated the object may have been ahead: the store must not
+// say that it was put before the file was made. Some say whole seconds.
 static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__send *s, const ckpt__retry *retry,
                                               bool *over) {
     ckpt__store_stat info;
     memset(&info, 0, sizeof info);
-    it->overtaken = ckpt__uploader_newest(u, it->name) > ckpt__uploader_made(it);
-    ckpt_err e = it->overtaken ? CKPT_OK : ckpt__send_stat(s, retry, &info);
+    uint64_t made = ckpt__uploader_made(it), newest = ckpt__uploader_newest(u, it->name);
+    ckpt_err e = ckpt__send_stat(s, retry, &info);
     if (e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED || e == CKPT_NOMEM) {
         s->curable = true;
         return ckpt__error_prefix(e, "cannot tell whether a newer %s is in %s", it->name, u->store->uri);
     }
-    bool ours = e == CKPT_OK && info.mark[0] != 0 && info.size == it->size && strcmp(info.mark, it->mark) == 0;
-    it->overtaken = it->overtaken || (e == CKPT_OK && ckpt__uploader_dated(info.mark) > ckpt__uploader_made(it));
+    if (e != CKPT_OK) memset(&info, 0, sizeof info);
+    bool ours = info.mark[0] != 0 && info.size == it->size && strcmp(info.mark, it->mark) == 0;
+    if (ckpt__uploader_dated(info.mark) > newest) newest = ckpt__uploader_dated(info.mark);
+    it->overtaken = !ours && newest > made && (info.modified <= 0 || (info.modified + 1.0) * 1e6 >= (double)made);
     if (it->overtaken)
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN,
                         "%s%s stays as it is: it was made later than what an earlier process left of %s, which is dropped",

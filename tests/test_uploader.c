@@ -2917,6 +2917,38 @@ static void test_clock_set_back(void **state) {
     end_world(&w);
 }
 
+static void uploads_in_the_future(world *w) {
+    open_uploader(w);
+    w->u->now = (uint64_t)1 << 60;
+    upload_text(w, "n", "old", true);
+    assert_int_equal(close_uploader(w, 0), CKPT_OK);
+}
+
+static void die_with_new(world *w) {
+    open_uploader(w);
+    hold();
+    upload_text(w, "n", "new", true);
+    await_count(&S.asked, 1);
+}
+
+// What was confirmed while the clock was wrong is no newer one: the store's clock does not say so.
+static void test_clock_set_back_and_confirmed(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    keep_marks(true);
+    in_a_process(uploads_in_the_future, &w);
+    assert_string_equal(text_of(&w, "n"), "old");
+    usleep(1100000);                                        // some stores say whole seconds
+    in_a_process(die_with_new, &w);
+    open_store(&w);
+    assert_int_equal(go_on(&w), CKPT_OK);
+    assert_string_equal(text_of(&w, "n"), "new");
+    assert_string_equal(util_list(w.staging), "");
+    keep_marks(false);
+    end_world(&w);
+}
+
 typedef struct listing { int count, damaged, in_use; char names[1024]; uint64_t size, sent; } listing;
 
 static void on_pending(const ckpt_pending *p, void *user) {
@@ -4587,7 +4619,7 @@ int main(void) {
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread),
         cmocka_unit_test(test_left_behind), cmocka_unit_test(test_left_unread_then_newer), cmocka_unit_test(test_parts_of_newer), cmocka_unit_test(test_hidden_away),
-        cmocka_unit_test(test_clock_set_back),
+        cmocka_unit_test(test_clock_set_back), cmocka_unit_test(test_clock_set_back_and_confirmed),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
         cmocka_unit_test(test_live_unseen), cmocka_unit_test(test_pending_unseen), cmocka_unit_test(test_pending_unread),
