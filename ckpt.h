@@ -1409,11 +1409,11 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // finishes what dead ones left for the same store, and leaves the files of those that live alone. Of a job of several ranks each
 // finishes what the rank of its own number left, and whoever comes first what is left of ranks that the job has not.
 // What a dead process left is not put over what was uploaded since then: a newer file of that name, from another folder say, that
-// this uploader has confirmed, or that any has whose object carries a mark, which tells when its file was added (all stores but
-// sftp, dbfs, mlflow-artifacts, the user's own, and file where the file system has no extended attributes). It is dropped then,
-// and a warning says so. Both clocks have to agree, that of the machine that made the newer one and the store's: where one of them
-// is behind the clock of the machine that left the older one, that is put over it; where this one is behind both, a newer is
-// dropped.
+// this uploader has confirmed, or that any has whose object carries a mark, which tells when its file was saved or added (all
+// stores but sftp, dbfs, mlflow-artifacts, the user's own, and file where the file system has no extended attributes). It is
+// dropped then, and a warning says so. Both clocks have to agree, that of the machine that made the newer one and the store's:
+// where one of them is behind the clock of the machine that left the older one, that is put over it; where this one is behind
+// both, a newer is dropped.
 // A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
 // open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It is
 // time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
@@ -38440,6 +38440,7 @@ typedef struct ckpt__upload {
     const char *link_name, *link_text;  // an object that is put (over what is there) once this one is confirmed; NULL: none
     uint64_t    link_order[2];          // compared as a pair: a link never goes back to a smaller one, in any process
     double      made;                   // seconds since 1970, of a file that an earlier process had made; 0: it is new
+    double      saved_at;               // which of two of that name is the newer one; 0: the one that is added later
     bool        wary;                   // its link does not go back from a later name in the store, whenever that was put
     // Once for each upload that was accepted, no lock held, on a worker's thread or within close. CKPT_CANCELLED: a newer file of
     // that name came first, or the uploader was closed first. CKPT_EXISTS: the object is somebody else's, for good. Not for an
@@ -38660,20 +38661,6 @@ static ckpt__uploader_item *ckpt__uploader_item_new(const ckpt_uploader *u, ckpt
     return NULL;
 }
 
-// When the file was made, as far as that is known.
-static uint64_t ckpt__uploader_made(const ckpt__uploader_item *it) {
-    return it->made != 0 ? it->made : it->added;
-}
-
-// Says when a file was added. Its mark says when it was made, so that from an object that has it a later process sees which of
-// the two is older, whatever the store's clock says: "t", 16 hexadecimal digits, and the rest of what makes it one of its own.
-static void ckpt__uploader_date(ckpt__uploader_item *it, uint64_t added) {
-    char rest[33];
-    it->added = added;
-    memcpy(rest, it->mark, sizeof rest);
-    (void)snprintf(it->mark, sizeof it->mark, "t%016llx%.15s", (unsigned long long)ckpt__uploader_made(it), rest);
-}
-
 // When the file of an object was made; 0: its mark does not say that.
 static uint64_t ckpt__uploader_dated(const char *mark) {
     uint64_t made = 0;
@@ -38684,6 +38671,12 @@ static uint64_t ckpt__uploader_dated(const char *mark) {
         made = made << 4 | (unsigned)digit;
     }
     return made;
+}
+
+// When the file was made, as far as that is known: an earlier version wrote marks that do not say it.
+static uint64_t ckpt__uploader_made(const ckpt__uploader_item *it) {
+    uint64_t dated = ckpt__uploader_dated(it->mark);
+    return dated != 0 ? dated : it->made != 0 ? it->made : it->added;
 }
 
 // A name that every store takes and no store can be led astray by.
@@ -40183,6 +40176,28 @@ static uint64_t ckpt__uploader_newest(ckpt_uploader *u, const char *name) {
     return made;
 }
 
+// Says when a file was added. Its mark says when it was made, so that from an object that has it a later process sees which of
+// the two is older, whatever the store's clock says: "t", 16 hexadecimal digits, and the rest of what makes it one of its own.
+// saved_at: as in ckpt__upload, of a file that is handed over again as of a new one. A new one is newer than what came before,
+// although the clock has been set back in between.
+static void ckpt__uploader_date(ckpt_uploader *u, ckpt__uploader_item *it, uint64_t added, double saved_at) {
+    char rest[33];
+    it->added = added;
+    uint64_t made = saved_at > 0 ? (uint64_t)(saved_at * 1e6) : it->made != 0 ? it->made : added;
+    uint64_t newest = ckpt__uploader_newest(u, it->name);
+    ckpt__os_mutex_lock(&u->lock);
+    const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, it->name, false);
+    for (int i = 0; s != NULL && i < 3; i++) {
+        const ckpt__uploader_item *before = i == 0 ? s->running : i == 1 ? s->waiting : s->failed;
+        bool put = before != NULL && before->kind == CKPT__UPLOADER_PUT;
+        if (put && ckpt__uploader_made(before) > newest) newest = ckpt__uploader_made(before);
+    }
+    ckpt__os_mutex_unlock(&u->lock);
+    if (it->made == 0 && made <= newest) made = newest + 1;
+    memcpy(rest, it->mark, sizeof rest);
+    (void)snprintf(it->mark, sizeof it->mark, "t%016llx%.15s", (unsigned long long)made, rest);
+}
+
 //-- staging ---------------------------------------------------------------------
 
 static ckpt_err ckpt__uploader_copy_bytes(const ckpt_uploader *u, int from, int to, uint64_t at, uint64_t size,
@@ -41617,7 +41632,7 @@ static ckpt_err ckpt__uploader_add(ckpt_uploader *u, const ckpt__upload *up) {
     }
     if (e == CKPT_OK) e = ckpt__uploader_settle_in(u, it, place);
     if (e == CKPT_OK) {
-        ckpt__uploader_date(it, ckpt__uploader_stamp(u));
+        ckpt__uploader_date(u, it, ckpt__uploader_stamp(u), up->saved_at);
         it->confirmed = up->path == NULL;
         if (it->confirmed) e = ckpt__uploader_write_record(u, it, false);
         else if (!ckpt__uploader_goes_in(u, up) || !ckpt__uploader_put_in(u, it, place, up))
@@ -41753,7 +41768,7 @@ static ckpt_err ckpt__uploader_begin(ckpt_uploader *u, const ckpt__upload *up, c
     if (e == CKPT_OK) e = it == NULL ? CKPT_NOMEM : ckpt__uploader_fill(u, it, up);
     if (e == CKPT_OK) e = ckpt__uploader_settle_in(u, it, place);
     if (e == CKPT_OK) {
-        ckpt__uploader_date(it, ckpt__uploader_stamp(u));
+        ckpt__uploader_date(u, it, ckpt__uploader_stamp(u), up->saved_at);
         it->early = true;
         it->body = *body;
         it->size = body->size;
@@ -48453,6 +48468,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     if (p->text.err != CKPT_OK) return p->text.err;
     p->item.link_order[0] = line->number;
     p->item.made = line->inherited ? line->saved_at : 0;
+    p->item.saved_at = line->saved_at;
     p->item.done = ckpt__saver_uploaded;
     p->item.user = p->up;
     p->ready = true;
@@ -50843,6 +50859,7 @@ static ckpt_err ckpt__saver_fly(ckpt_saver *s, ckpt__remote *r, const ckpt__inde
         item.beside = s->root;
         item.overwrite = overwrite;
         item.durable = true;
+        item.saved_at = line->saved_at;
         item.has_crc = f != NULL && f->has_crc;
         item.crc = f != NULL ? f->crc : 0;
         item.done = ckpt__saver_flew;

@@ -2949,6 +2949,72 @@ static void test_clock_set_back_and_confirmed(void **state) {
     end_world(&w);
 }
 
+// A saver's file, which was saved so many seconds ago. again: an earlier process had saved it.
+static void upload_saved(world *w, const char *text, double ago, bool again) {
+    ckpt__upload up;
+    memset(&up, 0, sizeof up);
+    up.name = "n";
+    up.path = util_join(w->dir, "saved");
+    up.overwrite = true;
+    up.saved_at = ckpt__os_time() - ago;
+    up.made = again ? up.saved_at : 0;
+    util_write_text(up.path, text);
+    assert_int_equal(ckpt__uploader_add(w->u, &up), CKPT_OK);
+}
+
+// The newer one was saved before the older one was handed over, and not handed over by the process that saved it.
+static void die_with_saved_before(world *w) {
+    open_uploader(w);
+    upload_saved(w, "old", 20, false);
+    assert_int_equal(close_uploader(w, 0), CKPT_OK);
+    open_uploader(w);
+    hold();
+    upload_saved(w, "new", 10, true);
+    await_count(&S.asked, 2);
+}
+
+// The clock was set back between two saves, of which the first came through.
+static void die_with_saved_earlier(world *w) {
+    open_uploader(w);
+    hold();
+    upload_saved(w, "old", 0, false);
+    await_count(&S.asked, 1);
+    upload_saved(w, "new", 1, false);
+    w->u->waiting--;                                        // nobody takes the newer one
+    ckpt__uploader_slot_of(w->u, "n", false)->waiting = NULL;
+    let_go();
+    await_count(&S.puts, 1);
+}
+
+// The same once more, by a process that has confirmed the first.
+static void die_with_saved_earlier_again(world *w) {
+    open_uploader(w);
+    upload_saved(w, "old", 0, false);
+    assert_int_equal(ckpt_uploader_wait(w->u, 0), CKPT_OK);
+    hold();
+    upload_saved(w, "new", 1, false);
+    await_count(&S.asked, 2);
+}
+
+// The marks of all of a saver's files say when they were saved, and those of later saves never less.
+static void test_left_and_saved_before(void **state) {
+    (void)state;
+    void (*const die[])(world *w) = { die_with_saved_before, die_with_saved_earlier, die_with_saved_earlier_again };
+    for (int i = 0; i < UTIL_COUNT(die); i++) {
+        world w;
+        new_world(&w);
+        keep_marks(true);
+        in_a_process(die[i], &w);
+        assert_string_equal(text_of(&w, "n"), "old");
+        open_store(&w);
+        assert_int_equal(go_on(&w), CKPT_OK);
+        assert_string_equal(text_of(&w, "n"), "new");
+        assert_string_equal(util_list(w.staging), "");
+        keep_marks(false);
+        end_world(&w);
+    }
+}
+
 typedef struct listing { int count, damaged, in_use; char names[1024]; uint64_t size, sent; } listing;
 
 static void on_pending(const ckpt_pending *p, void *user) {
@@ -4619,7 +4685,7 @@ int main(void) {
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread),
         cmocka_unit_test(test_left_behind), cmocka_unit_test(test_left_unread_then_newer), cmocka_unit_test(test_parts_of_newer), cmocka_unit_test(test_hidden_away),
-        cmocka_unit_test(test_clock_set_back), cmocka_unit_test(test_clock_set_back_and_confirmed),
+        cmocka_unit_test(test_clock_set_back), cmocka_unit_test(test_clock_set_back_and_confirmed), cmocka_unit_test(test_left_and_saved_before),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
         cmocka_unit_test(test_live_unseen), cmocka_unit_test(test_pending_unseen), cmocka_unit_test(test_pending_unread),
