@@ -38609,6 +38609,7 @@ struct ckpt_uploader {
     double               hope_at, hope_pause;   // seconds
     bool                 lucky;         // no file has failed since the last one that was confirmed
     ckpt__uploader_last *newest;        // each name has one place, which it may have to leave to another
+    ckpt__buf            overtaken;     // names whose last file was not sent, for a newer one was there, each with its NUL
     uint64_t             now;           // of the last file added
     uint64_t             files, bytes, failed;
     double               waited;
@@ -40154,8 +40155,34 @@ static void ckpt__uploader_slot_drop(ckpt_uploader *u, ckpt__uploader_slot *s) {
     ckpt__mem_free(&u->allocator, s, sizeof *s);
 }
 
-// A file was confirmed.
+// Was the last file of a name that has ended not sent, because a newer one was there? NULL: no. Below the lock.
+static char *ckpt__uploader_find_overtaken(const ckpt_uploader *u, const char *name) {
+    const ckpt__buf *b = &u->overtaken;
+    for (char *at = b->data; at != NULL && at < b->data + b->len; at += strlen(at) + 1) {
+        if (strcmp(at, name) == 0) return at;
+    }
+    return NULL;
+}
+
+// A file is about to be forgotten that was not sent: who asks after its name must not take it for one that came. Takes the lock
+// itself.
+static ckpt_err ckpt__uploader_note_overtaken(ckpt_uploader *u, const char *name) {
+    ckpt__os_mutex_lock(&u->lock);
+    if (ckpt__uploader_find_overtaken(u, name) == NULL) ckpt__buf_add(&u->overtaken, name, strlen(name) + 1);
+    ckpt_err e = u->overtaken.err;
+    u->overtaken.err = CKPT_OK;
+    ckpt__os_mutex_unlock(&u->lock);
+    return e;
+}
+
+// A file was confirmed. Below the lock.
 static void ckpt__uploader_set_newest(ckpt_uploader *u, const ckpt__uploader_item *it) {
+    char *old = ckpt__uploader_find_overtaken(u, it->name);
+    if (old != NULL) {
+        size_t n = strlen(old) + 1;
+        memmove(old, old + n, (size_t)(u->overtaken.data + u->overtaken.len - (old + n)));
+        u->overtaken.len -= n;
+    }
     ckpt__uploader_last *n = &u->newest[ckpt__uploader_hash(it->name) % CKPT__UPLOADER_NEWEST];
     if (n->name == NULL || strcmp(n->name, it->name) != 0) {
         char *name = ckpt__mem_copy_text(&u->allocator, it->name);
@@ -41330,8 +41357,9 @@ static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it
         return ckpt__uploader_forget(u, it);
     }
     if (!it->confirmed) e = ckpt__uploader_send(u, it);
+    if (e == CKPT_OK && it->overtaken && (e = ckpt__uploader_note_overtaken(u, it->name)) != CKPT_OK) it->curable = true;
     if (e != CKPT_OK) return e;
-    if (it->link_name != NULL) {
+    if (it->link_name != NULL && !it->overtaken) {
         it->confirmed = true;
         (void)ckpt__uploader_append_word(u, it, "confirmed", false);     // else it is only sent again after a crash
         e = ckpt__uploader_publish(u, it, published);
@@ -42020,6 +42048,7 @@ static void ckpt__uploader_free(ckpt_uploader *u) {
     ckpt__mem_free(&a, u->failures, CKPT__UPLOADER_FAILURES * sizeof *u->failures);
     for (size_t i = 0; u->newest != NULL && i < CKPT__UPLOADER_NEWEST; i++) ckpt__mem_free_text(&a, u->newest[i].name);
     ckpt__mem_free(&a, u->newest, CKPT__UPLOADER_NEWEST * sizeof *u->newest);
+    ckpt__buf_free(&u->overtaken);
     ckpt__mem_free_text(&a, u->format);
     ckpt__mem_free_text(&a, u->run_name);
     ckpt__mem_free_text(&a, u->staging);
@@ -42264,6 +42293,7 @@ static ckpt_err ckpt__uploader_open(ckpt_uploader **out, const ckpt_uploader_des
     if (e == CKPT_OK && u == NULL) e = CKPT_NOMEM;
     if (e == CKPT_OK) {
         u->allocator = d->allocator;
+        ckpt__buf_init(&u->overtaken, &u->allocator);
         u->logger = d->logger;
         u->quiet.fn = d->logger.fn != NULL ? ckpt__uploader_log : NULL;
         u->quiet.user = u;
@@ -42667,11 +42697,11 @@ static void ckpt__remote_arrived(ckpt__remote *r, uint64_t number, ckpt_err e, b
     l->upload = published ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
 }
 
-// What the uploader says of an object: it has no file of that name (any more); one waits or is being sent; one has failed and
-// may still come, because it is tried again; one has failed and is kept for the next run. While it is being closed everything
-// waits: what it has no more, it may have broken off.
+// What the uploader says of an object: it has no file of that name (any more); nor was the last one sent, because somebody else's
+// newer one was there; one waits or is being sent; one has failed and may still come, because it is tried again; one has failed
+// and is kept for the next run. While it is being closed everything waits: what it has no more, it may have broken off.
 typedef enum ckpt__remote_word {
-    CKPT__REMOTE_ENDED, CKPT__REMOTE_QUEUED, CKPT__REMOTE_STALLED, CKPT__REMOTE_KEPT
+    CKPT__REMOTE_ENDED, CKPT__REMOTE_OVERTAKEN, CKPT__REMOTE_QUEUED, CKPT__REMOTE_STALLED, CKPT__REMOTE_KEPT
 } ckpt__remote_word;
 
 static ckpt__remote_word ckpt__remote_ask(const ckpt__remote *r, const char *name) {
@@ -42681,6 +42711,7 @@ static ckpt__remote_word ckpt__remote_ask(const ckpt__remote *r, const char *nam
     const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, name, false);
     if (u->stop || ckpt__uploader_is_busy(slot)) word = CKPT__REMOTE_QUEUED;
     else if (slot != NULL && slot->failed != NULL) word = slot->failed->hopeful ? CKPT__REMOTE_STALLED : CKPT__REMOTE_KEPT;
+    else if (ckpt__uploader_find_overtaken(u, name) != NULL) word = CKPT__REMOTE_OVERTAKEN;
     ckpt__os_mutex_unlock(&u->lock);
     return word;
 }
@@ -42721,28 +42752,29 @@ static bool ckpt__remote_brings(const ckpt__remote *r, const char *name, uint64_
 
 // What an earlier process left, or what failed, and this one's uploader finishes: where is it now? The uploader forgets a file
 // only when it and its link are confirmed, or that of a newer one was about to be put: it is there, and when there is no newer
-// one the store's latest leads to it. Adds to `late` the bytes of what had failed in this process. True: something has changed.
+// one the store's latest leads to it. Or it says that the object is somebody else's newer one, as when it was refused. Adds to
+// `late` the bytes of what had failed in this process. True: something has changed.
 static bool ckpt__remote_inherit(ckpt__remote *r, ckpt__remote_late *late) {
     bool changed = false;
     for (size_t i = 0; i < r->ledger.count && r->inherits; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
         if (!l->inherited) continue;
         ckpt__remote_word word = ckpt__remote_ask(r, l->name);
-        bool failed = word == CKPT__REMOTE_KEPT;
+        ckpt_err how = word == CKPT__REMOTE_OVERTAKEN ? CKPT_EXISTS : word == CKPT__REMOTE_KEPT ? CKPT_NET : CKPT_OK;
         if (word == CKPT__REMOTE_QUEUED) continue;
         if (word == CKPT__REMOTE_STALLED) {
             changed = changed || l->upload != CKPT__UPLOAD_FAILED;
             l->upload = CKPT__UPLOAD_FAILED;
             continue;
         }
-        if (!failed && l->counted) {
+        if (how == CKPT_OK && l->counted) {
             late->count++;
             late->bytes += l->bytes;
         }
         l->counted = false;
         l->inherited = false;
-        bool led_to = r->links && !r->alone && i + 1 == r->ledger.count;
-        ckpt__remote_arrived(r, l->number, failed ? CKPT_NET : CKPT_OK, led_to);
+        bool led_to = how == CKPT_OK && r->links && !r->alone && i + 1 == r->ledger.count;
+        ckpt__remote_arrived(r, l->number, how, led_to);
         changed = true;
     }
     return changed;
@@ -42790,7 +42822,7 @@ static ckpt__remote_goal ckpt__remote_reaches(const ckpt__remote *r, uint64_t nu
     if (ckpt__remote_is_there(l)) return CKPT__REMOTE_THERE;
     if (l->upload != CKPT__UPLOAD_PENDING && l->upload != CKPT__UPLOAD_FAILED) return CKPT__REMOTE_LOST;
     ckpt__remote_word word = ckpt__remote_ask(r, l->name);
-    bool comes = word == CKPT__REMOTE_ENDED ? l->inherited : word != CKPT__REMOTE_KEPT;
+    bool comes = word == CKPT__REMOTE_ENDED ? l->inherited : word != CKPT__REMOTE_KEPT && word != CKPT__REMOTE_OVERTAKEN;
     return comes ? CKPT__REMOTE_COMES : CKPT__REMOTE_LOST;
 }
 
@@ -42815,7 +42847,7 @@ static void ckpt__remote_look_ahead(ckpt__remote *r, const ckpt__index_rule *rul
     all.uploaded = false;
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
-        l->replaced = l->upload < CKPT__UPLOAD_UPLOADED && ckpt__remote_ask(r, l->name) == CKPT__REMOTE_ENDED;
+        l->replaced = l->upload < CKPT__UPLOAD_UPLOADED && ckpt__remote_ask(r, l->name) <= CKPT__REMOTE_OVERTAKEN;
     }
     (void)ckpt__index_choose(&r->ledger, &all);
     for (size_t i = 0; i < r->ledger.count; i++) r->ledger.lines[i].replaced = false;
@@ -50359,6 +50391,7 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     bool queued = known && ckpt__remote_is_queued(r, in_store.name, &failed);
     bool refused = failed && ckpt__remote_is_refused(r, in_store.name);
     if (refused) failed = false;
+    if (known && ckpt__remote_ask(r, in_store.name) == CKPT__REMOTE_OVERTAKEN) failed = true;       // by now
     if (queued || failed) r->ledger.lines[at].inherited = r->inherits = true;
     ckpt__saver_leave(s);
     // One that has failed already is kept, and may be tried again.
@@ -50662,7 +50695,7 @@ static ckpt_err ckpt__saver_plan_flights(ckpt_saver *s) {
     return CKPT_OK;
 }
 
-// How far this rank's file is. What nobody calls back for and the uploader has forgotten is in the store.
+// How far this rank's file is. What nobody calls back for and the uploader has forgotten is in the store, or a newer one is.
 static ckpt__saver_part ckpt__saver_ask_after(ckpt_saver *s, ckpt__saver_flight *f) {
     ckpt__saver_shared *sh = s->shared;
     ckpt__os_mutex_lock(&sh->lock);
@@ -50678,8 +50711,9 @@ static ckpt__saver_part ckpt__saver_ask_after(ckpt_saver *s, ckpt__saver_flight 
     if (word == CKPT__REMOTE_KEPT) return CKPT__PART_FAILED;
     ckpt__os_mutex_lock(&sh->lock);
     f->asks = false;
-    f->state = CKPT__PART_DURABLE;
+    f->state = word == CKPT__REMOTE_OVERTAKEN ? CKPT__PART_FAILED : CKPT__PART_DURABLE;
     ckpt__os_mutex_unlock(&sh->lock);
+    if (word == CKPT__REMOTE_OVERTAKEN) return CKPT__PART_FAILED;
     if (late) {
         (void)ckpt__os_add64(&sh->upload_failed, (uint64_t)0 - 1);
         (void)ckpt__os_add64(&sh->uploaded, 1);

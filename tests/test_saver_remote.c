@@ -2883,6 +2883,62 @@ static void test_left_and_somebody_elses(void **state) {
     }
 }
 
+static int marked_held;
+
+// The object that another machine has put is marked as one of just now.
+static ckpt_err stat_marked(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    while (strstr(name, "ba1.pt") != NULL && __atomic_load_n(&marked_held, __ATOMIC_SEQ_CST) != 0) usleep(1000);
+    ckpt_err e = ckpt__store_custom_table.stat(store, name, out, t);
+    if (e == CKPT_OK && strstr(name, "ba1.pt") != NULL)
+        (void)snprintf(out->mark, sizeof out->mark, "t%016llx%015d", (unsigned long long)(ckpt__os_time() * 1e6), 0);
+    return e;
+}
+
+// What a dead process left is not sent, because another machine has put a newer one of that name meanwhile: that is not this run's, nor
+// does the file leave the folder for it. The uploader has dropped it when the saver comes, or does so afterwards.
+static void test_left_and_overtaken(void **state) {
+    (void)state;
+    for (int after = 0; after < 2; after++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        pid_t child = fork();
+        if (child == 0) {
+            remote_run m = remote_new(dir, bucket_new(b->dir));
+            m.r->d.overwrite = true;
+            m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+            if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK) _exit(2);
+            ckpt_timestamp t = at_batch(1);
+            run_set(m.r, 1);
+            bucket_hold(m.b, true);
+            _exit(ckpt_saver_save(m.r->s, &t) != CKPT_OK || ckpt_saver_fence(m.r->s) != CKPT_OK);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        util_write_text(bucket_path(b, "run/ba1.pt"), "newer");
+        ckpt__store_table table = ckpt__store_custom_table;
+        table.stat = stat_marked;
+        b->store->table = &table;
+        remote_run m = remote_new(dir, b);
+        m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+        m.r->d.num_remote_to_keep = 1;
+        if (!after) ok(ckpt__uploader_resume(m.u, dir));
+        if (!after) ok(ckpt_uploader_wait(m.u, 0));
+        __atomic_store_n(&marked_held, after, __ATOMIC_SEQ_CST);
+        run_open(m.r);
+        __atomic_store_n(&marked_held, 0, __ATOMIC_SEQ_CST);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(names_in(dir), "ba1.pt");
+        assert_false(bucket_has(b, "run/latest.pt.symlink"));
+        for (int i = 2; i <= 4; i++) save_wait(&m, i);
+        assert_string_equal(names_in(dir), "ba1.pt");
+        assert_string_equal(bucket_text(b, "run/ba1.pt"), "newer");
+        assert_string_equal(bucket_names(b), "run%ba1.pt run%ba4.pt run%latest.pt.symlink");
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 // A folder's listing was not handed over when the process died, and there is one of an earlier save in a store that knows no sums: its
 // length says nothing, and the only copy of the checkpoint must not go for it.
 static void test_listing_of_an_earlier_save(void **state) {
@@ -3920,7 +3976,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_staging_folder_is_named_later),
         cmocka_unit_test(test_left_by_another_run),
-        cmocka_unit_test(test_left_and_somebody_elses),
+        cmocka_unit_test(test_left_and_somebody_elses), cmocka_unit_test(test_left_and_overtaken),
         cmocka_unit_test(test_listing_of_an_earlier_save),
         cmocka_unit_test(test_left_and_one_unseen),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
