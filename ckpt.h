@@ -40966,6 +40966,14 @@ static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) 
     return CKPT_OK;
 }
 
+// The same of one that a newer one has overtaken, which must not be kept for ever by a store that lets nobody give up.
+static ckpt_err ckpt__uploader_give_up_parts(ckpt_uploader *u, ckpt__uploader_item *it) {
+    ckpt_err e = ckpt__uploader_abort(u, it);
+    if (e == CKPT_OK || e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
+    ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "parts of %s stay in the store: %s", it->name, ckpt__error_last.text);
+    return CKPT_OK;
+}
+
 // What may be in the store already is looked for before it is sent. *over: it is known what it comes to. What the store has
 // refused is not sent while whose the object is cannot be seen, or is known to be another's: it would be refused again.
 static ckpt_err ckpt__uploader_look_first(const ckpt__uploader_item *it, ckpt__send *s, const ckpt__retry *retry, bool *over) {
@@ -41074,7 +41082,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (sends && e == CKPT_OK && !early && ckpt__uploader_unchanged(&sending) == CKPT_CORRUPT) e = CKPT_CORRUPT;
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->overtaken) {
-        e = ckpt__uploader_abort(u, it);
+        e = ckpt__uploader_give_up_parts(u, it);
         it->curable = true;
     } else if (e == CKPT_OK && it->adopted && sending.begun) {
         (void)ckpt__send_abort(u->store, it->name, &it->sent, &retry);

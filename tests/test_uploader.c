@@ -37,6 +37,7 @@ typedef struct scripted {
     bool        unseen;                 // what is refused for them cannot be looked at
     bool        no_looks;               // there is no right to look at any
     bool        away;                   // no connection to one like sftp:// comes about
+    ckpt_err    no_aborts;              // why nothing can be given up
     int         hold_aborts;            // what is half-done is not given up before this is 0
     char        order[4096];            // names as they were put
     int         part_count[64];         // how often each part number was confirmed
@@ -202,6 +203,7 @@ static ckpt_err s_abort(ckpt_store *s, const ckpt__store_multi *m) {
     bool probes = strstr(m->name, CKPT__UPLOADER_PROBE) != NULL;
     if (!probes) locked_add(&S.aborts);
     while (!probes && __atomic_load_n(&S.hold_aborts, __ATOMIC_SEQ_CST) != 0) usleep(1000);
+    if (!probes && S.no_aborts != CKPT_OK) return ckpt__error_set(S.no_aborts, "the script gives nothing up");
     return S.inner->abort(s, m);
 }
 
@@ -2800,6 +2802,33 @@ static void test_left_behind(void **state) {
     }
 }
 
+// Where nobody may give up what was begun, it is dropped all the same; where it cannot be done for the moment it is kept.
+static void test_left_behind_and_no_giving_up(void **state) {
+    (void)state;
+    for (int passes = 0; passes < 2; passes++) {
+        world w;
+        static char log[4096];
+        log[0] = 0;
+        new_world(&w);
+        w.d.logger.fn = collect_log;
+        w.d.logger.user = log;
+        util_mkdir(util_join(w.dir, "a"));
+        util_mkdir(util_join(w.dir, "b"));
+        in_a_process(die_with_parts_beside, &w);
+        open_store(&w);
+        S.no_aborts = passes ? CKPT_NET : CKPT_AUTH;
+        open_beside(&w);
+        upload_beside(&w, "b", "n", "new");
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        upload_beside(&w, "a", "x", "x");
+        assert_int_equal(close_uploader(&w, 0), passes ? CKPT_NET : CKPT_OK);
+        assert_string_equal(text_of(&w, "n"), "new");
+        if (!passes) assert_non_null(strstr(log, "parts of n stay in the store"));
+        assert_int_equal(util_exists(util_join(w.dir, "a/.ckpt-staging")), passes);
+        end_world(&w);
+    }
+}
+
 static void die_with_old(world *w) {
     open_uploader(w);
     hold();
@@ -4684,7 +4713,7 @@ int main(void) {
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread),
-        cmocka_unit_test(test_left_behind), cmocka_unit_test(test_left_unread_then_newer), cmocka_unit_test(test_parts_of_newer), cmocka_unit_test(test_hidden_away),
+        cmocka_unit_test(test_left_behind), cmocka_unit_test(test_left_behind_and_no_giving_up), cmocka_unit_test(test_left_unread_then_newer), cmocka_unit_test(test_parts_of_newer), cmocka_unit_test(test_hidden_away),
         cmocka_unit_test(test_clock_set_back), cmocka_unit_test(test_clock_set_back_and_confirmed), cmocka_unit_test(test_left_and_saved_before),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
