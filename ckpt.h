@@ -1409,11 +1409,11 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // finishes what dead ones left for the same store, and leaves the files of those that live alone. Of a job of several ranks each
 // finishes what the rank of its own number left, and whoever comes first what is left of ranks that the job has not.
 // What a dead process left is not put over what was uploaded since then: a newer file of that name, from another folder say, that
-// this uploader has confirmed, or that any has whose object carries a mark, which tells when its file was saved or added (all
-// stores but sftp, dbfs, mlflow-artifacts, the user's own, and file where the file system has no extended attributes). It is
-// dropped then, and a warning says so. Both clocks have to agree, that of the machine that made the newer one and the store's:
-// where one of them is behind the clock of the machine that left the older one, that is put over it; where this one is behind
-// both, a newer is dropped.
+// this uploader has confirmed, or that any, ckpt_store_put or ckpt_put_file has whose object carries a mark, which tells when its
+// file was saved or added (all stores but sftp, dbfs, mlflow-artifacts, the user's own, and file where the file system has no
+// extended attributes). It is dropped then, and a warning says so. Both clocks have to agree, that of the machine that made the
+// newer one and the store's: where one of them is behind the clock of the machine that left the older one, that is put over it;
+// where this one is behind both, a newer is dropped.
 // A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
 // open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It is
 // time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
@@ -38662,6 +38662,17 @@ static ckpt__uploader_item *ckpt__uploader_item_new(const ckpt_uploader *u, ckpt
     return NULL;
 }
 
+// Makes a mark of an upload: what makes it one of its own, and when its file was made (microseconds since 1970; 0: not known), so
+// that a later process sees from an object that has it which of two files is older: "t", 16 hexadecimal digits, 15 at random.
+static ckpt_err ckpt__uploader_make_mark(char mark[33], uint64_t made) {
+    unsigned char random[8];
+    char rest[17] = "";
+    ckpt_err e = ckpt__os_random(random, sizeof random);
+    for (size_t i = 0; e == CKPT_OK && i < sizeof random; i++) (void)snprintf(rest + 2 * i, 3, "%02x", random[i]);
+    (void)snprintf(mark, 33, "t%016llx%.15s", (unsigned long long)made, rest);
+    return e;
+}
+
 // When the file of an object was made; 0: its mark does not say that.
 static uint64_t ckpt__uploader_dated(const char *mark) {
     uint64_t made = 0;
@@ -38761,10 +38772,7 @@ static ckpt_err ckpt__uploader_fill(const ckpt_uploader *u, ckpt__uploader_item 
     it->link_name = ckpt__uploader_keep(u, up->link_name, &e);
     it->link_text = ckpt__uploader_keep(u, up->link_name != NULL ? up->link_text : NULL, &e);
     it->from = ckpt__uploader_keep(u, up->path, &e);
-    unsigned char random[16];
-    if (e == CKPT_OK) e = ckpt__os_random(random, sizeof random);
-    for (size_t i = 0; e == CKPT_OK && i < sizeof random; i++) (void)snprintf(it->mark + 2 * i, 3, "%02x", random[i]);
-    return e;
+    return e == CKPT_OK ? ckpt__uploader_make_mark(it->mark, 0) : e;
 }
 
 //-- the record ------------------------------------------------------------------
@@ -40203,12 +40211,10 @@ static uint64_t ckpt__uploader_newest(ckpt_uploader *u, const char *name) {
     return made;
 }
 
-// Says when a file was added. Its mark says when it was made, so that from an object that has it a later process sees which of
-// the two is older, whatever the store's clock says: "t", 16 hexadecimal digits, and the rest of what makes it one of its own.
-// saved_at: as in ckpt__upload, of a file that is handed over again as of a new one. A new one is newer than what came before,
-// although the clock has been set back in between.
+// Says when a file was added, and in its mark when it was made. saved_at: as in ckpt__upload, of a file that is handed over again
+// as of a new one. A new one is newer than what came before, although the clock has been set back in between.
 static void ckpt__uploader_date(ckpt_uploader *u, ckpt__uploader_item *it, uint64_t added, double saved_at) {
-    char rest[33];
+    char digits[18];
     it->added = added;
     uint64_t made = saved_at > 0 ? (uint64_t)(saved_at * 1e6) : it->made != 0 ? it->made : added;
     uint64_t newest = ckpt__uploader_newest(u, it->name);
@@ -40221,8 +40227,8 @@ static void ckpt__uploader_date(ckpt_uploader *u, ckpt__uploader_item *it, uint6
     }
     ckpt__os_mutex_unlock(&u->lock);
     if (it->made == 0 && made <= newest) made = newest + 1;
-    memcpy(rest, it->mark, sizeof rest);
-    (void)snprintf(it->mark, sizeof it->mark, "t%016llx%.15s", (unsigned long long)made, rest);
+    (void)snprintf(digits, sizeof digits, "t%016llx", (unsigned long long)made);
+    memcpy(it->mark, digits, sizeof digits - 1);
 }
 
 //-- staging ---------------------------------------------------------------------
@@ -42368,7 +42374,6 @@ static ckpt_err ckpt__uploader_put_file(const char *path, const char *uri, bool 
     ckpt__retry retry;
     ckpt__gate gate;
     ckpt__send s;
-    unsigned char random[16];
     char mark[33];
     memset(&retry, 0, sizeof retry);
     memset(&s, 0, sizeof s);
@@ -42381,11 +42386,10 @@ static ckpt_err ckpt__uploader_put_file(const char *path, const char *uri, bool 
     if (e == CKPT_OK && !info.is_file) e = ckpt__error_set(CKPT_ARG, "%s is no regular file", path);
     if (e == CKPT_OK) e = ckpt__os_open_read(&s.body.fd, path);
     if (e == CKPT_OK) e = ckpt__os_fstat(s.body.fd, &info, path);
-    if (e == CKPT_OK) e = ckpt__os_random(random, sizeof random);
+    if (e == CKPT_OK) e = ckpt__uploader_make_mark(mark, (uint64_t)(ckpt__os_time() * 1e6));
     if (e == CKPT_OK) e = ckpt__stores_open(&s.store, store.data, NULL);
     if (e == CKPT_OK) e = ckpt__gate_init(&gate);
     if (e == CKPT_OK) {
-        for (size_t i = 0; i < sizeof random; i++) (void)snprintf(mark + 2 * i, 3, "%02x", random[i]);
         retry.gate = &gate;
         s.name = name.data;
         s.body.path = path;
@@ -59728,17 +59732,15 @@ static ckpt_err ckpt__public_send(ckpt__send *send) {
 }
 
 static ckpt_err ckpt__public_put(ckpt_store *s, const char *name, const char *path, bool overwrite, const ckpt__retry *retry) {
-    unsigned char number[16];
     char mark[33];
     ckpt__send send;
     ckpt__os_info info;
     memset(&send, 0, sizeof send);
-    ckpt_err e = ckpt__os_random(number, sizeof number);
+    ckpt_err e = ckpt__uploader_make_mark(mark, (uint64_t)(ckpt__os_time() * 1e6));
     if (e == CKPT_OK) e = ckpt__os_stat(path, &info);               // before the open, which waits at a pipe
     if (e == CKPT_OK && !info.is_file && !info.is_dir) e = ckpt__error_set(CKPT_ARG, "%s is no regular file", path);
     if (e == CKPT_OK) e = ckpt__os_open_read(&send.body.fd, path);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot upload %s to %s", name, s->uri);
-    for (int i = 0; i < 16; i++) (void)snprintf(mark + 2 * i, 3, "%02x", (unsigned)number[i]);
     e = ckpt__os_fstat(send.body.fd, &info, path);
     if (e == CKPT_OK) {
         send.store = s;

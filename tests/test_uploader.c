@@ -2762,15 +2762,16 @@ static void die_with_parts_beside(world *w) {
 // made, and confirmed, since then. The same uploader knows that by itself, another by the object's mark.
 static void test_left_behind(void **state) {
     (void)state;
-    static const struct { void (*die)(world *w); bool newer, again, plain; const char *then; } cases[] = {
-        { die_beside, true, false, true, "new" },           // the store keeps no marks
-        { die_beside, true, false, false, "new" },
-        { die_beside, true, true, false, "new" },
-        { die_beside, true, true, true, "old" },            // nobody knows
-        { die_beside, false, false, false, "old" },
-        { die_with_one_behind, false, false, false, "old" },
-        { die_with_parts_beside, true, false, false, "new" },
-        { die_with_parts_beside, true, true, false, "new" },
+    static const struct { void (*die)(world *w); bool newer, again, plain, alone; const char *then; } cases[] = {
+        { die_beside, true, false, true, false, "new" },    // the store keeps no marks
+        { die_beside, true, false, false, false, "new" },
+        { die_beside, true, true, false, false, "new" },
+        { die_beside, true, true, true, false, "old" },    // nobody knows
+        { die_beside, false, false, false, false, "old" },
+        { die_with_one_behind, false, false, false, false, "old" },
+        { die_with_parts_beside, true, false, false, false, "new" },
+        { die_with_parts_beside, true, true, false, false, "new" },
+        { die_beside, true, true, false, true, "new" },     // it was put without an uploader
     };
     for (int i = 0; i < UTIL_COUNT(cases); i++) {
         world w;
@@ -2786,7 +2787,9 @@ static void test_left_behind(void **state) {
         open_store(&w);
         S.plain = cases[i].plain;
         open_beside(&w);
-        if (cases[i].newer) upload_beside(&w, "b", "n", "new");
+        if (cases[i].newer && !cases[i].alone) upload_beside(&w, "b", "n", "new");
+        if (cases[i].alone) util_write_text(util_join(w.dir, "b/n"), "new");
+        if (cases[i].alone) assert_int_equal(ckpt_store_put(w.store, "n", util_join(w.dir, "b/n"), false), CKPT_OK);
         assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
         if (cases[i].again) assert_int_equal(close_uploader(&w, 0), CKPT_OK);
         if (cases[i].again) open_beside(&w);
@@ -4713,7 +4716,8 @@ int main(void) {
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread),
-        cmocka_unit_test(test_left_behind), cmocka_unit_test(test_left_behind_and_no_giving_up), cmocka_unit_test(test_left_unread_then_newer), cmocka_unit_test(test_parts_of_newer), cmocka_unit_test(test_hidden_away),
+        cmocka_unit_test(test_left_behind), cmocka_unit_test(test_left_behind_and_no_giving_up), cmocka_unit_test(test_left_unread_then_newer),
+        cmocka_unit_test(test_parts_of_newer), cmocka_unit_test(test_hidden_away),
         cmocka_unit_test(test_clock_set_back), cmocka_unit_test(test_clock_set_back_and_confirmed), cmocka_unit_test(test_left_and_saved_before),
         cmocka_unit_test(test_other_store),
         cmocka_unit_test(test_dead_elsewhere),
