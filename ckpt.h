@@ -20045,9 +20045,9 @@ static ckpt_err ckpt__auth_ask(ckpt__auth_walk *w, ckpt_credentials *out) {
     return e;
 }
 
-// Has a file lost the profile that gave credentials when the store was opened? It may be written anew just now, or its folder be
-// away. What comes behind it in the chain is somebody else's.
-static ckpt_err ckpt__auth_check_files(const ckpt__auth_walk *w) {
+// The file that has lost the profile which gave credentials when the store was opened, or NULL. It may be written anew just now,
+// or its folder be away. What comes behind it in the chain is somebody else's.
+static const char *ckpt__auth_lost(const ckpt__auth_walk *w) {
     static const char *const keys[] = { "role_arn", "aws_access_key_id", "credential_process" };
     const ckpt__auth_files *before = &w->a->files, *now = &w->files;
     const char *profile = w->a->profile, *path = NULL;
@@ -20057,14 +20057,30 @@ static ckpt_err ckpt__auth_check_files(const ckpt__auth_walk *w) {
         if (!in_shared && ckpt__ini_get(&before->shared, profile, keys[i]) != NULL) path = w->a->shared_path;
         if (!in_config && ckpt__auth_config(before, "profile", profile, keys[i]) != NULL) path = w->a->config_path;
     }
-    return path == NULL ? CKPT_OK : ckpt__error_set(CKPT_AUTH, "the profile \"%.100s\" is not in %s any more", profile, path);
+    return path;
+}
+
+// Goes on without files that cannot be seen. False: nobody can, or they are no files of the AWS tools.
+static bool ckpt__auth_spare_files(const ckpt__auth_aws *a, ckpt_err e) {
+    if (e == CKPT_NOMEM || e == CKPT_CORRUPT) return false;
+    ckpt__error_log(&a->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+    return true;
+}
+
+// Takes the files as they are now. A home that is away stops only those whose credentials came from there.
+static ckpt_err ckpt__auth_check_files(ckpt__auth_walk *w) {
+    ckpt_err e = ckpt__auth_files_load(&w->files, w->a);
+    const char *path = ckpt__auth_lost(w);
+    if (e != CKPT_OK && path == NULL && ckpt__auth_spare_files(w->a, e)) return CKPT_OK;
+    if (e == CKPT_NET) w->t->transient = true;
+    if (e != CKPT_OK || path == NULL) return e;
+    return ckpt__error_set(CKPT_AUTH, "the profile \"%.100s\" is not in %s any more", w->a->profile, path);
 }
 
 static ckpt_err ckpt__auth_walk_chain(ckpt__auth_walk *w, ckpt_credentials *out) {
     ckpt__auth_aws *a = w->a;
     if (a->ask != NULL) return ckpt__auth_ask(w, out);
-    ckpt_err e = ckpt__auth_files_load(&w->files, a);
-    if (e == CKPT_OK && !a->is_named) e = ckpt__auth_from_environment(w, out);
+    ckpt_err e = a->is_named ? CKPT_OK : ckpt__auth_from_environment(w, out);
     if (e == CKPT_OK && !w->found) e = ckpt__auth_check_files(w);
     if (e == CKPT_OK && !w->found) e = ckpt__auth_from_role(w, a->profile, out);
     if (e == CKPT_OK && !w->found) e = ckpt__auth_from_profile(w, a->profile, !a->is_named, out);
@@ -20141,6 +20157,8 @@ static void ckpt__auth_aws_free(ckpt__auth_aws *a) {
 static ckpt_err ckpt__auth_configure(ckpt__auth_aws *a, const ckpt_store_desc *d) {
     const char *profile = ckpt__auth_given(d->profile), *config = ckpt__auth_env("AWS_CONFIG_FILE");
     const char *shared = ckpt__auth_given(d->credentials_file);
+    bool given = ckpt__auth_given(d->access_key_id) != NULL || ckpt__auth_given(d->secret_access_key) != NULL;
+    bool keyed = given || a->ask != NULL || (profile == NULL && ckpt__auth_env("AWS_ACCESS_KEY_ID") != NULL);
     ckpt_err e = CKPT_OK;
     a->is_named = profile != NULL;
     if (profile == NULL) profile = ckpt__auth_env("AWS_PROFILE");
@@ -20154,12 +20172,15 @@ static ckpt_err ckpt__auth_configure(ckpt__auth_aws *a, const ckpt_store_desc *d
     a->endpoint = ckpt__auth_keep(&a->allocator, ckpt__auth_given(d->endpoint_url), &e);
     if (e == CKPT_OK && strlen(a->profile) > CKPT__AUTH_NAME_MAX)
         e = ckpt__error_set(CKPT_ARG, "the name of the AWS profile is too long");
-    if (e == CKPT_OK) e = ckpt__auth_files_load(&a->files, a);
+    bool named = e == CKPT_OK;
+    if (named) e = ckpt__auth_files_load(&a->files, a);
+    // Whoever has credentials elsewhere, and wants no profile for its settings, can do without a home that cannot be seen.
+    if (named && e != CKPT_OK && keyed && !wanted && ckpt__auth_spare_files(a, e)) e = CKPT_OK;
     if (e == CKPT_OK && wanted && ckpt__auth_value(&a->files, a->profile, "") == NULL)
         e = ckpt__error_set(CKPT_AUTH, "there is no AWS profile \"%.100s\" in %s or %s", a->profile,
                             a->shared_path != NULL ? a->shared_path : "~/.aws/credentials",
                             a->config_path != NULL ? a->config_path : "~/.aws/config");
-    if (e != CKPT_OK || (ckpt__auth_given(d->access_key_id) == NULL && ckpt__auth_given(d->secret_access_key) == NULL)) return e;
+    if (e != CKPT_OK || !given) return e;
     a->is_given = a->has = a->had = true;
     return ckpt__auth_fill(&a->now, d->access_key_id, d->secret_access_key, d->session_token, "the store's description");
 }

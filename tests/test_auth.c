@@ -1337,8 +1337,62 @@ static void test_files_away(void **state) {
             if (how == 0) assert_int_equal(ckpt__auth_aws_init(&first, &d, &c.http, &c.allocator), CKPT_NET);
             if (how == 0) assert_true(fault_disarm());
             client_close(&c);
+            if (how == 1) continue;
+            assert_int_equal(client_open(&c, NULL), CKPT_OK);
+            fault_arm_call("stat", ETIMEDOUT, i + 1);
+            assert_int_equal(client_get(&c), CKPT_NET);
+            assert_true(c.t.transient && fault_disarm());           // worth another try
+            client_close(&c);
         }
     }
+}
+
+// A home that cannot be seen: its folder of the AWS tools is a link to itself.
+static void blind(bool is_blind) {
+    const char *path = util_join(home, ".aws"), *aside = util_join(home, "aside");
+    if (is_blind) assert_int_equal(rename(path, aside), 0);
+    if (is_blind) assert_int_equal(symlink(path, path), 0);
+    else assert_int_equal(unlink(path), 0);
+    if (!is_blind) assert_int_equal(rename(aside, path), 0);
+}
+
+// Who does not need the home is not stopped by one that cannot be seen.
+static void test_files_not_needed(void **state) {
+    (void)state;
+    ckpt_store_desc d;
+    double life = 0;
+    credentials("[other]\naws_access_key_id = AKOTHER\naws_secret_access_key = " SECRET "other\n");
+    asked = 0;
+    blind(true);
+    for (int how = 0; how < 4; how++) {
+        memset(&d, 0, sizeof d);
+        if (how == 0) d.access_key_id = "AKGIVEN", d.secret_access_key = SECRET "given";
+        if (how == 1) d.credentials = callback, d.credentials_user = &life;
+        if (how >= 2) setenv("AWS_ACCESS_KEY_ID", "AKENV", 1), setenv("AWS_SECRET_ACCESS_KEY", SECRET "env", 1);
+        if (how == 3) d.profile = "other";              // its settings are wanted, whoever has the keys
+        assert_int_equal(client_open(&c, &d), how == 3 ? CKPT_IO : CKPT_OK);
+        if (how < 3) assert_int_equal(client_get(&c), CKPT_OK);
+        if (how == 2) {
+            assert_string_equal(c.got.access_key_id, "AKENV");
+            setenv("AWS_ACCESS_KEY_ID", "AKENV2", 1);
+            ckpt__auth_aws_expired(&c.auth, &c.got);
+            assert_int_equal(client_get(&c), CKPT_OK);
+            assert_string_equal(c.got.access_key_id, "AKENV2");
+        }
+        client_close(&c);
+    }
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    blind(false);
+    // Nor is the machine, where no profile gave anything when the store was opened.
+    setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", util_fmt("http://127.0.0.1:%d", s.port), 1);
+    unsetenv("AWS_EC2_METADATA_DISABLED");
+    assert_int_equal(client_open(&c, NULL), CKPT_OK);
+    blind(true);
+    assert_int_equal(client_get(&c), CKPT_OK);
+    assert_non_null(strstr(c.log, ".aws/c"));
+    client_close(&c);
+    blind(false);
 }
 
 // Every allocation refused in turn: an error, nothing is held.
@@ -1385,6 +1439,7 @@ int main(void) {
         cmocka_unit_test(test_near), cmocka_unit_test_setup_teardown(test_container, start, stop),
         cmocka_unit_test_setup_teardown(test_instance, start, stop), cmocka_unit_test_setup_teardown(test_renewal, start, stop),
         cmocka_unit_test_setup_teardown(test_renewal_fails, start, stop), cmocka_unit_test_setup_teardown(test_files_away, start, stop),
+        cmocka_unit_test_setup_teardown(test_files_not_needed, start, stop),
         cmocka_unit_test_setup_teardown(test_no_memory, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
