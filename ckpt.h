@@ -20366,6 +20366,7 @@ typedef struct ckpt__auth_google {
     bool               full;            // objects get ACLs
     ckpt_err         (*ask)(ckpt_credentials *out, void *user);
     void              *ask_user;
+    bool               by_file;         // gcloud's file gave a token: the machine is somebody else; touched by the one who renews
     ckpt__os_mutex     lock;            // guards what follows
     ckpt__os_cond      wake;
     bool               has, had, renewing;
@@ -20900,10 +20901,15 @@ static ckpt_err ckpt__auth_google_walk(ckpt__auth_search *s) {
     ckpt__buf_init(&path, &s->g->allocator);
     ckpt_err e = ckpt__auth_gcloud_path(&path);
     ckpt_err there = e == CKPT_OK && path.len > 0 ? ckpt__os_stat(path.data, &info) : CKPT_NOT_FOUND;
-    if (e == CKPT_OK && there != CKPT_OK && there != CKPT_NOT_FOUND && there != CKPT_AUTH) {
+    bool unseen = there != CKPT_OK && there != CKPT_NOT_FOUND && there != CKPT_AUTH;
+    if (e == CKPT_OK && s->g->by_file && there == CKPT_NOT_FOUND) {
+        e = ckpt__error_set(CKPT_AUTH, "the file of Google credentials, %s, is not there any more", path.data);
+    } else if (e == CKPT_OK && (unseen || (s->g->by_file && there == CKPT_AUTH))) {
+        s->t->transient = there == CKPT_NET;
         e = there;                          // it may well be there, and the machine is somebody else
     } else if (e == CKPT_OK && there == CKPT_OK) {
         e = ckpt__auth_of_file(s, path.data);
+        s->g->by_file = s->g->by_file || e == CKPT_OK;
     } else if (e == CKPT_OK) {
         e = ckpt__auth_of_machine(s, &found, &why);
         if (e == CKPT_OK && !found) e = ckpt__auth_google_nothing(s, path.data, why);

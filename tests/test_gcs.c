@@ -833,6 +833,36 @@ static void test_metadata_outage(void **state) {
     clear();
 }
 
+// Once gcloud's file has given a token nobody goes on as the machine where it cannot be seen.
+static void test_file_gone(void **state) {
+    (void)state;
+    static const char token[] = "{\"access_token\":\"ya29.one\",\"expires_in\":3599,\"token_type\":\"Bearer\"}";
+    static const step steps[] = { { "POST /token", 200, NULL, token }, { "GET /storage", 200, NULL, OBJECT }, { "GET /storage", 401, NULL, "{}" },
+                                  { "POST /token", 200, NULL, token }, { "GET /storage", 200, NULL, OBJECT } };
+    ckpt_store_desc d;
+    ckpt__store_stat st;
+    memset(&d, 0, sizeof d);
+    clear();
+    unsetenv("NO_GCE_CHECK");
+    setenv("GCE_METADATA_HOST", server.url + 7, 1);
+    util_mkdir(util_join(home, "gone"));
+    setenv("CLOUDSDK_CONFIG", util_join(home, "gone"), 1);
+    const char *file = user_file("gone/application_default_credentials.json", "r"), *aside = util_join(home, "gone/aside");
+    ckpt_store *s = meet(steps, UTIL_COUNT(steps), &d);
+    is(look(s, &st), CKPT_OK);
+    assert_int_equal(rename(file, aside), 0);
+    is(look(s, &st), CKPT_AUTH);                        // 401, and no other token
+    sentence_has("not there any more");
+    assert_true(t.transient);
+    assert_int_equal(symlink(file, file), 0);           // nor is one that cannot be looked at
+    is(look(s, &st), CKPT_AUTH);
+    assert_int_equal(rename(aside, file), 0);
+    is(look(s, &st), CKPT_OK);
+    check_script();
+    ckpt_store_close(s);
+    clear();
+}
+
 static void test_types(void **state) {
     (void)state;
     static const struct { const char *text; ckpt_err e; const char *says; } cases[] = {
@@ -1000,7 +1030,7 @@ int main(void) {
         cmocka_unit_test(test_stat_time), cmocka_unit_test(test_long_token),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_odd_replies), cmocka_unit_test(test_put), cmocka_unit_test(test_acl),
         cmocka_unit_test(test_session_address), cmocka_unit_test(test_given_up), cmocka_unit_test(test_turns), cmocka_unit_test(test_order), cmocka_unit_test(test_metadata_outage),
-        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_file_gone), cmocka_unit_test(test_types),
         cmocka_unit_test(test_own_identity), cmocka_unit_test(test_token_replies), cmocka_unit_test(test_open), cmocka_unit_test(test_no_secrets)
     };
     util_clear_env();
