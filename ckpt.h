@@ -36911,6 +36911,7 @@ typedef struct ckpt__send {
     bool                 curable;       // out: it failed, and may have more luck another time, without being sent twice
     bool                 disputed;      // out: there is one of that name, and whose could not be seen
     bool                 reached;       // out: something of a whole one may have got to the store, as far as `meter` tells
+    bool                 amiss;         // out: it failed for the file that is sent, which says nothing of the store
 } ckpt__send;
 
 // One call of ckpt__send_run.
@@ -36924,6 +36925,7 @@ typedef struct ckpt__send_job {
     ckpt__store_part   *parts;          // below lock, as are those that follow: [count] by number; number 0: to be sent
     size_t              count, next;
     ckpt__error_record  first;          // of the worker that failed first
+    ckpt_err            amiss;          // what reading the file has failed with
     bool                curable;        // that failure, or one of a whole object: a later run may have more luck
     bool                gone;           // the store does not know the upload any more
     bool                broken;         // a proxy, perhaps, has answered in the place of a server that went on
@@ -37147,8 +37149,18 @@ static bool ckpt__send_may_read(ckpt_err e) {
 }
 
 // After a try that failed with e: a file that is away is worth another one, as a store that is.
-static void ckpt__send_blame(ckpt__transfer *t, ckpt_err e, ckpt_err amiss) {
-    if (e == amiss && ckpt__send_is_away(e)) t->transient = true;
+static void ckpt__send_blame(ckpt__send_job *j, ckpt__transfer *t, ckpt_err e, ckpt_err amiss) {
+    if (e == CKPT_OK || e != amiss) return;
+    if (ckpt__send_is_away(e)) t->transient = true;
+    ckpt__os_mutex_lock(&j->lock);
+    j->amiss = e;
+    ckpt__os_mutex_unlock(&j->lock);
+}
+
+// The same of a look at the file while no worker runs.
+static void ckpt__send_looked(ckpt__send_job *j, ckpt_err e) {
+    j->curable = ckpt__send_may_read(e);
+    j->amiss = e;
 }
 
 // An earlier try or process may have got this very object through, and never heard of it.
@@ -37233,7 +37245,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     ckpt__store_put put;
     ckpt__retry_loop l;
     ckpt_err amiss, e = s->ready != NULL ? s->ready(s->user) : CKPT_OK;
-    j->curable = ckpt__send_may_read(e);
+    ckpt__send_looked(j, e);
     if (e != CKPT_OK) return e;
     s->body.amiss = &amiss;
     memset(&put, 0, sizeof put);
@@ -37252,7 +37264,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
         amiss = CKPT_OK;
         put.again = s->unsure || s->inherited;
         e = ckpt__store_run_put(s->store, &put);
-        ckpt__send_blame(&l.t, e, amiss);
+        ckpt__send_blame(j, &l.t, e, amiss);
         ckpt__send_doubt(j, &l.t, e);
         s->reached = s->reached || e == CKPT_OK || l.t.unsure || ckpt__transfer_count(&l.t) > 0;
     }
@@ -37334,7 +37346,7 @@ static void ckpt__send_part(ckpt__send_job *j, size_t index, int worker) {
         memset(&part, 0, sizeof part);
         part.number = (int)index + 1;
         e = ckpt__store_run_part(s->store, &m, &body, &part);
-        ckpt__send_blame(&l.t, e, amiss);
+        ckpt__send_blame(j, &l.t, e, amiss);
         if (e != CKPT_OK || part.size == size) continue;
         l.t.transient = true;
         e = ckpt__error_set(CKPT_CORRUPT, "the store kept %llu of the %llu bytes of part %d", (unsigned long long)part.size,
@@ -37552,7 +37564,7 @@ static ckpt_err ckpt__send_complete(ckpt__send_job *j) {
     if (e == CKPT_OK) e = ckpt__send_check_sums(j);
     if (e != CKPT_OK) {
         ckpt__send_fail(j, NULL, e);
-        j->curable = ckpt__send_may_read(e);
+        ckpt__send_looked(j, e);
         j->gone = false;
         return e;
     }
@@ -37669,7 +37681,7 @@ static ckpt_err ckpt__send_object(ckpt__send_job *j) {
     ckpt__send *s = j->s;
     bool done = false;
     ckpt_err e = ckpt__send_check_body(&s->body);
-    j->curable = ckpt__send_may_read(e);
+    ckpt__send_looked(j, e);
     if (e == CKPT_OK) e = ckpt__send_check_absent(j, &done);
     if (e == CKPT_EXISTS || e == CKPT_CORRUPT) ckpt__send_clean(j);
     if (e == CKPT_OK && done && s->meter != NULL) ckpt__meter_set(&s->meter->done, j->size);
@@ -37713,6 +37725,7 @@ static ckpt_err ckpt__send_run(ckpt__send *s) {
         e = ckpt__send_object(&j);
         if (e == CKPT_EXISTS && (s->unsure || j.doubt)) e = ckpt__send_dispute(&j);
         s->curable = e != CKPT_OK && j.curable;
+        s->amiss = e != CKPT_OK && e == j.amiss;
         ckpt__os_mutex_free(&j.lock);
     }
     ckpt__send_record_free(&j.own);
@@ -38525,6 +38538,7 @@ typedef struct ckpt__uploader_item {
     uint32_t     number;                // of its files; they have names even while there are none
     bool         follows;               // when it came, another file of its name was still on its way
     bool         curable, hopeful;      // it failed, and not for good; and is counted by `hopeful` of the uploader
+    bool         amiss;                 // it failed for its staged file, which says nothing of the store
     bool         again, scout;          // it had failed and was tried again; alone, to see whether the store can be reached
     bool         known;                 // a removal, of a store that is known to refuse some
     struct ckpt__uploader_place *home;  // whose folder its files are in
@@ -38634,7 +38648,7 @@ struct ckpt_uploader {
     int                  paused;        // the workers take nothing while it is not 0
     size_t               hopeful;       // files that have failed and are tried again at `hope_at`
     double               hope_at, hope_pause;   // seconds
-    bool                 lucky;         // no file has failed since the last one that was confirmed
+    bool                 lucky;         // no file has failed for the store since the last one that was confirmed
     ckpt__uploader_last *newest;        // each name has one place, which it may have to leave to another
     ckpt__buf            overtaken;     // names whose last file was not sent, for a newer one was there, each with its NUL
     uint64_t             now;           // of the last file added
@@ -41098,6 +41112,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     // The ranks that go on from a checkpoint hand over again what a dead one left, which one of them finds meanwhile.
     s.inherited = it->left || handed_again;
     bool over = false, local = e != CKPT_OK;
+    it->amiss = local;
     if (e == CKPT_OK && it->left && it->overwrite) e = ckpt__uploader_look_for_newer(u, it, &s, &retry, &over);
     else if (e == CKPT_OK && it->adopted && !sending.begun) e = ckpt__uploader_look_first(it, &s, &retry, &over);
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);
@@ -41109,6 +41124,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     if (sends) e = ckpt__send_run(&s);
     it->reached = it->reached || s.reached;
     it->curable = local || s.curable;
+    it->amiss = it->amiss || s.amiss;
     it->disputed = s.disputed || (local && it->disputed);
     it->unsure = it->unsure || s.unsure;
     // The object is there: what counts is that the file has changed, not that it cannot be seen now.
@@ -41388,6 +41404,7 @@ static bool ckpt__uploader_is_link(const ckpt__uploader_item *it) {
 
 static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it, bool *published) {
     ckpt_err e = CKPT_OK;
+    it->amiss = false;
     for (double until = ckpt__os_now() + u->stagger; u->stagger > 0 && ckpt__os_now() < until; ckpt__os_sleep(0.01)) {
         if (ckpt__os_flag_get(&it->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled before it began");
     }
@@ -41423,14 +41440,19 @@ static void ckpt__uploader_hope(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__os_cond_broadcast(&u->work);  // all who wait for work learn until when: the one that does may be busy by then
 }
 
-// Takes from those that may be tried again: all, as a list, or the newest alone.
+// Which of two that have failed tells more of the store? One whose staged file cannot be read tells nothing; else the newer.
+static bool ckpt__uploader_tells_more(const ckpt__uploader_item *a, const ckpt__uploader_item *b) {
+    return a->amiss != b->amiss ? b->amiss : a->added > b->added;
+}
+
+// Takes from those that may be tried again: all, as a list, or the one alone that tells most.
 static ckpt__uploader_item *ckpt__uploader_hopeful(ckpt_uploader *u, bool all) {
     ckpt__uploader_item *list = NULL;
     ckpt__uploader_slot *best = NULL;
     for (size_t i = 0; i < u->slot_cap; i++) {
         for (ckpt__uploader_slot *s = u->slots[i]; s != NULL; s = s->next) {
             if (s->failed == NULL || !s->failed->hopeful || s->running != NULL || s->waiting != NULL) continue;
-            if (best == NULL || s->failed->added > best->failed->added) best = s;
+            if (best == NULL || ckpt__uploader_tells_more(s->failed, best->failed)) best = s;
             if (!all) continue;
             ckpt__uploader_item *it = ckpt__uploader_unfail(u, s);
             best = NULL;
@@ -41463,7 +41485,7 @@ static void ckpt__uploader_try_again(ckpt_uploader *u, bool all) {
 static void ckpt__uploader_learn(ckpt_uploader *u, ckpt__uploader_item *it, ckpt_err e) {
     if (e == CKPT_OK && it->again) u->failed--;
     if (e == CKPT_OK && it->scout) u->hope_at = 0;
-    if (e != CKPT_CANCELLED) u->lucky = e == CKPT_OK;
+    if (e != CKPT_CANCELLED && !it->amiss) u->lucky = e == CKPT_OK;
     it->scout = false;
 }
 

@@ -1239,6 +1239,7 @@ static void test_staging_away(void **state) {
         ckpt_err e = CKPT_OK;
         for (int i = 0; i < 20000 && (locked_get(&S.puts) + locked_get(&S.completes) == 0 || pending(&w) > 0) && e == CKPT_OK; i++, usleep(500))
             e = ckpt_uploader_check(w.u);
+        if (e == CKPT_OK) e = ckpt_uploader_check(w.u);     // both may have come since the last one
         assert_int_equal(e, big ? CKPT_NET : CKPT_OK);
         if (big) assert_non_null(strstr(ckpt_last_error(), "tried again later"));
         await_count(big ? &S.completes : &S.puts, 1);
@@ -1253,6 +1254,45 @@ static void test_staging_away(void **state) {
         end_world(&w);
         fault_hope = 60, fault_hope_most = 900;
     }
+}
+
+static const char *bad_file;            // it cannot be opened
+
+static void see_bad_file(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strcmp(path, bad_file) == 0) fault_arm_call("open", EIO, 1);
+}
+
+// A staged file on a bad block says nothing of the store: the others go as soon as that is back.
+static void test_staged_bad(void **state) {
+    (void)state;
+    world w;
+    fault_hope = fault_hope_most = 0.02;
+    begin_world(&w);
+    fail_next(0, CKPT_NET, true);
+    fail_all("f", CKPT_NET);
+    for (int i = 1; i <= 3; i++) upload_text(&w, util_fmt("f%d", i), util_fmt("%d", i), true);
+    for (int i = 0, heard = 0; i < 20000 && heard < 3; i++, usleep(1000)) heard += ckpt_uploader_check(w.u) == CKPT_NET;
+    ckpt__os_mutex_lock(&w.u->lock);
+    ckpt__uploader_slot *s = ckpt__uploader_slot_of(w.u, "f3", false);
+    ckpt__uploader_item *it = s->failed != NULL ? s->failed : s->waiting != NULL ? s->waiting : s->running;
+    bad_file = util_fmt("%s", it->data);
+    ckpt__os_mutex_unlock(&w.u->lock);
+    fault_set_spy(see_bad_file);
+    for (int asked = locked_get(&S.asked), i = 0; i < 20000 && locked_get(&S.asked) < asked + 12; i++) usleep(1000);     // by another than f3
+    fail_all(NULL, CKPT_OK);
+    await_count(&S.puts, 2);
+    assert_non_null(strstr(S.order, "f1"));
+    assert_non_null(strstr(S.order, "f2"));
+    for (int i = 0; i < 20000 && failed_now(&w) > 1; i++) usleep(1000);
+    assert_int_equal(failed_now(&w), 1);
+    fault_set_spy(NULL);
+    (void)fault_disarm();
+    await_count(&S.puts, 3);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "f3"), "3");
+    assert_int_equal(close_uploader(&w, 0), CKPT_NET);
+    end_world(&w);
+    fault_hope = 60, fault_hope_most = 900;
 }
 
 static int mount_away;                  // so many opens of files in the bucket fail yet
@@ -4685,6 +4725,7 @@ int main(void) {
         cmocka_unit_test(test_record_of_none_stays), cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_staging_away),
+        cmocka_unit_test(test_staged_bad),
         cmocka_unit_test(test_mount_away), cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
         cmocka_unit_test(test_tried_again_by_wait),
