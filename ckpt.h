@@ -40934,13 +40934,29 @@ static ckpt_err ckpt__uploader_ready(void *user) {
     return go ? CKPT_OK : ckpt__error_set(CKPT_CANCELLED, "the upload was given up");
 }
 
+static ckpt_err ckpt__uploader_say_changed(const ckpt__uploader_item *it) {
+    return ckpt__error_set(CKPT_CORRUPT, "%s was written to before it was uploaded", it->from != NULL ? it->from : it->data);
+}
+
 // A file whose sum nobody knows must not have been written to since it was staged; its length alone would not show it.
 static ckpt_err ckpt__uploader_unchanged(void *user) {
     const ckpt__uploader_item *it = ((ckpt__uploader_sending *)user)->it;
     bool changed = false;
     ckpt_err e = it->has_crc ? CKPT_OK : ckpt__uploader_compare(it, &changed);
-    if (e != CKPT_OK || !changed) return e;
-    return ckpt__error_set(CKPT_CORRUPT, "%s was written to before it was uploaded", it->from != NULL ? it->from : it->data);
+    return e != CKPT_OK || !changed ? e : ckpt__uploader_say_changed(it);
+}
+
+// The same once the object is there: a file that cannot be seen by its name now has not changed for that. What was sent of it
+// is still open.
+static bool ckpt__uploader_is_stale(ckpt__uploader_sending *s) {
+    const ckpt__uploader_item *it = s->it;
+    ckpt__os_info info;
+    ckpt_err e = ckpt__uploader_unchanged(s);
+    if (e != CKPT_OK && e != CKPT_CORRUPT) e = ckpt__uploader_unchanged(s);
+    if (e == CKPT_OK || e == CKPT_CORRUPT) return e == CKPT_CORRUPT;
+    if (it->fd < 0 || ckpt__os_fstat(it->fd, &info, it->data) != CKPT_OK) return false;
+    if (it->inode != 0 && info.ino != it->inode) return false;
+    return info.mtime > 0.0 && (uint64_t)(info.mtime * 1e6) != it->modified && ckpt__uploader_say_changed(it) != CKPT_OK;
 }
 
 typedef struct ckpt__uploader_open_list {
@@ -41127,8 +41143,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     it->amiss = it->amiss || s.amiss;
     it->disputed = s.disputed || (local && it->disputed);
     it->unsure = it->unsure || s.unsure;
-    // The object is there: what counts is that the file has changed, not that it cannot be seen now.
-    if (sends && e == CKPT_OK && !early && ckpt__uploader_unchanged(&sending) == CKPT_CORRUPT) e = CKPT_CORRUPT;
+    if (sends && e == CKPT_OK && !early && ckpt__uploader_is_stale(&sending)) e = CKPT_CORRUPT;
     // Of an upload that its first process had completed, something may be left: file:// keeps a folder for each.
     if (e == CKPT_OK && it->overtaken) {
         e = ckpt__uploader_give_up_parts(u, it);

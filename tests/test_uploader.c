@@ -41,6 +41,7 @@ typedef struct scripted {
     int         hold_aborts;            // what is half-done is not given up before this is 0
     char        order[4096];            // names as they were put
     int         part_count[64];         // how often each part number was confirmed
+    const char *change, *gone;          // with away_after: a file that is written to then, and one that goes instead; NULL: none
     int         away_after;             // behind so many parts or puts the next look at a file fails, once; 0: none
 } scripted;
 
@@ -159,7 +160,12 @@ static void note(const char *name) {
 }
 
 static void go_away(int done) {
-    if (S.away_after > 0 && done == S.away_after) fault_arm_call("stat", ESTALE, 1);
+    if (S.away_after == 0 || done != S.away_after) return;
+    struct timespec times[2] = { { 1000000000, 0 }, { 1000000000, 0 } };
+    int fd = S.change != NULL ? open(S.change, O_WRONLY) : -1;
+    if (fd >= 0) assert_true(pwrite(fd, "x", 1, 0) == 1 && futimens(fd, times) == 0 && close(fd) == 0);
+    if (S.gone != NULL) assert_int_equal(unlink(S.gone), 0);
+    else fault_arm_call("stat", ESTALE, 1);
 }
 
 static ckpt_err s_put(ckpt_store *s, const ckpt__store_put *p) {
@@ -1253,6 +1259,30 @@ static void test_staging_away(void **state) {
         assert_int_equal(entries(w.staging, ".upload"), 0);
         end_world(&w);
         fault_hope = 60, fault_hope_most = 900;
+    }
+}
+
+// One that was written to meanwhile is not taken for what is in the store because it cannot be seen then.
+static void test_changed_unseen(void **state) {
+    (void)state;
+    for (int gone = 0; gone < 2; gone++) {
+        world w;
+        begin_world(&w);
+        ckpt__uploader_pause(w.u, 1);
+        const size_t size = CKPT__UPLOADER_COPIED + 4096;       // so big that it is linked
+        const char *path = big_file(&w, "source", size, 7);
+        w.u->part_size = size;
+        assert_int_equal(ckpt_upload_file(w.u, "f", path, true), CKPT_OK);
+        S.change = path;
+        if (gone) S.gone = util_fmt("%s", ckpt__uploader_slot_of(w.u, "f", false)->waiting->data);
+        S.away_after = 1;
+        ckpt__uploader_pause(w.u, -1);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_CORRUPT);
+        assert_non_null(strstr(ckpt_last_error(), "was written to"));
+        assert_int_equal(S.puts, 1);
+        (void)fault_disarm();
+        (void)close_uploader(&w, 0);
+        end_world(&w);
     }
 }
 
@@ -4725,6 +4755,7 @@ int main(void) {
         cmocka_unit_test(test_record_of_none_stays), cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_staging_away),
+        cmocka_unit_test(test_changed_unseen),
         cmocka_unit_test(test_staged_bad),
         cmocka_unit_test(test_mount_away), cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
