@@ -22414,11 +22414,17 @@ static ckpt_err ckpt__store_file_stat(ckpt_store *s, const char *name, ckpt__sto
 
 //-- file://, up -----------------------------------------------------------------
 
+static ckpt_err ckpt__store_look_at_source(const ckpt__body *b, ckpt__os_info *info) {
+    ckpt_err e = ckpt__os_fstat(b->fd, info, b->path);
+    if (e != CKPT_OK && b->amiss != NULL) *b->amiss = e;
+    return e;
+}
+
 // Copies as much as the kernel does by itself; *done says how much that was.
 static ckpt_err ckpt__store_copy_inside(const ckpt__body *b, int fd, uint64_t at, const char *path, ckpt__transfer *t,
                                         uint64_t *done) {
     ckpt__os_info before, after;
-    ckpt_err e = ckpt__os_fstat(b->fd, &before, b->path);
+    ckpt_err e = ckpt__store_look_at_source(b, &before);
     while (e == CKPT_OK && *done < b->size) {
         uint64_t left = b->size - *done, step = left < CKPT__STORE_COPY_KERNEL ? left : (uint64_t)CKPT__STORE_COPY_KERNEL, moved;
         e = ckpt__store_cancelled(t);
@@ -22429,7 +22435,7 @@ static ckpt_err ckpt__store_copy_inside(const ckpt__body *b, int fd, uint64_t at
         ckpt__transfer_moved(t, moved);
         if (moved < step) break;
     }
-    if (e == CKPT_OK) e = ckpt__os_fstat(b->fd, &after, b->path);
+    if (e == CKPT_OK) e = ckpt__store_look_at_source(b, &after);
     if (e == CKPT_OK && (after.size != before.size || after.mtime_ns != before.mtime_ns))
         e = ckpt__error_set(CKPT_CORRUPT, "%s was changed while it was copied", b->path);
     return e;

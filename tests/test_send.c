@@ -1100,6 +1100,26 @@ static void test_folder_synced_late(void **state) {
     ckpt_store_close(store);
 }
 
+// The file that a file:// store is to copy cannot be looked at for a moment: it goes again, as one that cannot be read does.
+static void test_source_away(void **state) {
+    (void)state;
+    ckpt_store *store;
+    const char *dir = util_temp_dir();
+    must(ckpt_store_open(&store, util_fmt("file://%s/bucket", dir), NULL));
+    for (int n = 2; n <= 3; n++) {                          // around the copy
+        world *w = world_open(100);
+        world_file(w, util_join(dir, "staged"));
+        w->send.store = store;
+        w->send.name = "run/1.pt";
+        fault_arm_call("fstat", EIO, n);
+        must(ckpt__send_run(&w->send));
+        assert_true(fault_disarm());
+        close(w->send.body.fd);
+        world_close(w);
+    }
+    ckpt_store_close(store);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_part_sizes),
@@ -1133,7 +1153,7 @@ int main(void) {
         cmocka_unit_test(test_compared_over_breaks),
         cmocka_unit_test(test_no_threads),
         cmocka_unit_test(test_early),
-        cmocka_unit_test(test_file_store), cmocka_unit_test(test_folder_synced_late)
+        cmocka_unit_test(test_file_store), cmocka_unit_test(test_folder_synced_late), cmocka_unit_test(test_source_away)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
