@@ -22049,6 +22049,7 @@ struct ckpt_store {
     uint64_t                 best_range;    // of a download, where each costs several round trips; 0: any
     bool                     creates_only;  // the server itself honours overwrite == false; else the caller looks once before
     ckpt__os_flag            conditional;   // a put carries that condition; whether the server heeds it is not known
+    bool                     in_folder; // file://: an object is safe once its folder is synced
     bool                     short_names;   // a whole name has few characters, of which a trial's is to take no more than others
     bool                     one_at_a_time;
     ckpt__os_mutex           turn;      // held during each call when one_at_a_time
@@ -22542,6 +22543,16 @@ static ckpt_err ckpt__store_sync_ours(const ckpt_store *s, const char *path, ckp
     ckpt_err e = ckpt__store_sync_folder(s, path);
     t->unsure = e != CKPT_OK;
     return e;
+}
+
+// Somebody is to be told that this object, which is there, is safe. What others than file:// have they have for good.
+static ckpt_err ckpt__store_settle(const ckpt_store *s, const char *name, ckpt__transfer *t) {
+    ckpt__buf path;
+    if (!s->in_folder) return CKPT_OK;
+    ckpt_err e = ckpt__store_path(s, name, false, &path);
+    if (e == CKPT_OK) e = ckpt__store_sync_folder(s, path.data);
+    ckpt__buf_free(&path);
+    return ckpt__store_file_end(e, t);
 }
 
 static ckpt_err ckpt__store_file_put(ckpt_store *s, const ckpt__store_put *p) {
@@ -23194,7 +23205,7 @@ static ckpt_err ckpt__store_file_open(ckpt_store **out, const char *text, const 
         ckpt__store_folder *f = ckpt__store_folder_of(*out);
         f->root = ckpt__mem_copy_text(&(*out)->allocator, root.data);
         f->root_len = root.len;
-        (*out)->creates_only = true;
+        (*out)->creates_only = (*out)->in_folder = true;
         (*out)->best_part = (uint64_t)256 << 20;
         e = f->root == NULL ? CKPT_NOMEM : uri.err;
         if (e != CKPT_OK) {
@@ -37034,13 +37045,23 @@ static ckpt_err ckpt__send_stat(const ckpt__send *s, const ckpt__retry *r, ckpt_
     return e;
 }
 
+// The object that is there is this one, and is told so: its try or process may have failed only to sync its name.
+static ckpt_err ckpt__send_settle(const ckpt__send *s, const ckpt__retry *r) {
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    ckpt__retry_begin(&l, r, "sync", s->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_settle(s->store, s->name, &l.t);
+    return e;
+}
+
 // Looks at the object: *ours when it carries this upload's mark and size, so that an earlier try or process has put it there.
 static ckpt_err ckpt__send_look(ckpt__send_job *j, bool *ours) {
     ckpt__send *s = j->s;
     ckpt__store_stat info;
     ckpt_err e = ckpt__send_stat(s, &j->retry, &info);
-    *ours = false;
-    if (e == CKPT_OK) *ours = s->mark != NULL && info.size == j->size && strcmp(info.mark, s->mark) == 0;
+    bool same = e == CKPT_OK && s->mark != NULL && info.size == j->size && strcmp(info.mark, s->mark) == 0;
+    if (same) e = ckpt__send_settle(s, &j->retry);
+    *ours = same && e == CKPT_OK;
     return e;
 }
 
@@ -37186,6 +37207,7 @@ static ckpt_err ckpt__send_tell(const ckpt__send *s, const ckpt__retry *r, ckpt_
         else if (s->has_crc && info.has_crc && (!marked || s->inherited)) ours = info.crc == s->crc;
         else if (!marked) e = ckpt__send_is_same(s, r, &ours);
     }
+    if (e == CKPT_OK && ours) e = ckpt__send_settle(s, r);
     if (e == CKPT_OK) *whose = ours ? CKPT__SEND_OURS : CKPT__SEND_OTHERS;
     return e;
 }
@@ -41074,6 +41096,11 @@ static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_i
     }
     if (e != CKPT_OK) memset(&info, 0, sizeof info);
     bool ours = info.mark[0] != 0 && info.size == it->size && strcmp(info.mark, it->mark) == 0;
+    ckpt_err settled = ours ? ckpt__send_settle(s, retry) : CKPT_OK;
+    if (settled != CKPT_OK) {
+        s->curable = true;
+        return ckpt__error_prefix(settled, "cannot upload %s to %s", s->name, u->store->uri);
+    }
     if (ckpt__uploader_dated(info.mark) > newest) newest = ckpt__uploader_dated(info.mark);
     it->overtaken = !ours && newest > made && (info.modified <= 0 || (info.modified + 1.0) * 1e6 >= (double)made);
     if (it->overtaken)

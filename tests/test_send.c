@@ -1100,6 +1100,46 @@ static void test_folder_synced_late(void **state) {
     ckpt_store_close(store);
 }
 
+// So does a look that finds the object to be this one.
+static void test_folder_synced_behind_look(void **state) {
+    (void)state;
+    ckpt_store *store;
+    const char *dir = util_temp_dir();
+    must(ckpt_store_open(&store, util_fmt("file://%s/bucket", dir), NULL));
+    synced_folder = util_join(dir, "bucket/run");
+    world *w = world_open(100);
+    w->send.store = store;
+    w->send.name = "run/1.pt";
+    must(ckpt__send_run(&w->send));
+    ckpt__send_job j;
+    memset(&j, 0, sizeof j);
+    j.s = &w->send;
+    j.size = w->send.body.size;
+    j.retry = *w->send.retry;
+    for (int how = 0; how < 2; how++) {
+        w->send.overwrite = how == 1;
+        w->send.inherited = true;
+        for (int look = 0; look < 2; look++) {
+            for (int fails = 0; fails < 2; fails++) {
+                bool ours = false;
+                ckpt__send_whose whose = CKPT__SEND_UNKNOWN;
+                folder_syncs = folder_failures = 0;
+                __atomic_store_n(&fault_watch, see_sync, __ATOMIC_SEQ_CST);
+                if (fails) fault_arm_call("fsync", EIO, 1);
+                ckpt_err e = look ? ckpt__send_look(&j, &ours) : ckpt__send_tell(&w->send, &j.retry, &whose);
+                __atomic_store_n(&fault_watch, NULL, __ATOMIC_SEQ_CST);
+                (void)fault_disarm();
+                if (e == CKPT_OK && !ours && whose != CKPT__SEND_OURS) util_skip("this file system keeps no extended attributes");
+                assert_int_equal(folder_syncs, 1);
+                assert_int_equal(e, fails ? CKPT_IO : CKPT_OK);
+                assert_int_equal(ours || whose == CKPT__SEND_OURS, !fails);
+            }
+        }
+    }
+    world_close(w);
+    ckpt_store_close(store);
+}
+
 // The file that a file:// store is to copy cannot be looked at for a moment: it goes again, as one that cannot be read does.
 static void test_source_away(void **state) {
     (void)state;
@@ -1153,7 +1193,7 @@ int main(void) {
         cmocka_unit_test(test_compared_over_breaks),
         cmocka_unit_test(test_no_threads),
         cmocka_unit_test(test_early),
-        cmocka_unit_test(test_file_store), cmocka_unit_test(test_folder_synced_late), cmocka_unit_test(test_source_away)
+        cmocka_unit_test(test_file_store), cmocka_unit_test(test_folder_synced_late), cmocka_unit_test(test_source_away), cmocka_unit_test(test_folder_synced_behind_look)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
