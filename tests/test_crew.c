@@ -3551,7 +3551,7 @@ static void all_go(tr_rank *r, const char *dir) {
 static void wait_for(tr_rank *r, member *m, bool uploads) {
     ckpt_saver_counts c;
     bool done = false;
-    for (int i = 0; i < 5000 && !done; i++) {
+    for (double end = ckpt__os_now() + 30; !done && ckpt__os_now() < end;) {
         ckpt__os_sleep(0.001);
         ckpt_saver_stats(m->s, &c);
         done = uploads ? c.pending == 0 : ckpt__crew_part(m->s) == CKPT__PART_DURABLE;

@@ -268,7 +268,7 @@ static const char *bytes_in(const char *dir) {
 
 static void await_uploads(const run *r, uint64_t uploaded) {
     ckpt_saver_counts c = { 0 };
-    for (int i = 0; i < 5000; i++) {
+    for (double end = ckpt__os_now() + 30; ckpt__os_now() < end;) {
         ckpt_saver_stats(r->s, &c);
         if (c.uploaded >= uploaded && c.pending == 0) return;
         usleep(1000);
