@@ -1065,7 +1065,9 @@ typedef struct ckpt_saver ckpt_saver;
 // A relative folder is one of the working directory that the program has now, and should keep: after a chdir saves and
 // resume are CKPT_ARG, and write nothing, until it is back. Uploads go on meanwhile; what follows them in the folder is done
 // with the next save or wait when it is back, or by the next saver of the folder. A checkpoint of many files, all of which are
-// written, becomes one when it is back: till then ckpt_saver_wait is CKPT_ARG.
+// written, becomes one when it is back, and so in a store, where its .metadata is missing: till then ckpt_saver_wait is CKPT_ARG,
+// and ckpt_saver_close as well, which frees the saver all the same. What is not one yet in the folder is swept by the next open;
+// what is one there, and not in the store, is handed over again by the next resume.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *desc);
 // Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL)
 // gets its timestamp. A damaged one is left where it is, reported to the logger, and the next older one is
@@ -47013,6 +47015,7 @@ typedef struct ckpt__saver_flight {
     bool             stalled;           // it was seen to be tried again
     bool             looked;            // its object is looked for again, since all ranks have theirs
     double           again_at;          // when its listing, which could not be handed over, is once more; 0: it was not tried
+    bool             away;              // it was not tried again yet: rank 0 was in another directory. The same on all ranks
     bool             stays;             // its files are there for the next process, which publishes it
     int64_t          stale;             // ranks whose files of earlier editions go when the listing is there; 0: none
     char             was[CKPT__INDEX_ENDING];           // what those end with
@@ -51276,12 +51279,13 @@ static ckpt_err ckpt__saver_give_up(ckpt_saver *s, ckpt__saver_flight **list, bo
 static ckpt_err ckpt__saver_put_off(ckpt_saver *s, ckpt__saver_flight *f, ckpt_err e, bool away) {
     ckpt__saver_flight **end = &s->stalled;
     ckpt__error_record why;
-    bool known = away || f->again_at > 0;
+    bool known = away || (f->again_at > 0 && !f->away);
     ckpt__error_take(&why);
     while (*end != NULL) end = &(*end)->next;
     *end = f;
     f->next = NULL;
     f->again_at = away ? DBL_MIN : ckpt__os_now() + 1.0;
+    f->away = away;
     s->looked = 0;
     if (s->books) {
         ckpt__remote *r = &s->remotes[f->to];
@@ -56055,6 +56059,15 @@ static void ckpt__crew_end_stalled(ckpt_saver *s) {
     }
 }
 
+// Nothing moves any more. Does a listing wait for rank 0, which is in another directory? All hear of it.
+static ckpt_err ckpt__crew_check_stalled(ckpt_saver *s) {
+    ckpt__saver_flight *f = s->stalled;
+    while (f != NULL && !f->away) f = ckpt__saver_flight_last(f)->next;
+    if (f == NULL) return CKPT_OK;
+    return ckpt__ranks_share(&s->crew, ckpt__error_prefix(s->books ? ckpt__saver_check_place(s) : CKPT_OK,
+                                                           "%s is not published yet", f->line.name));
+}
+
 // Until nothing is on its way on any rank, or somebody's time is up: *late, and CKPT_TIMEOUT, which may also be a failure's code.
 static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool *late) {
     int64_t w[CKPT__CREW_WORDS];
@@ -56102,8 +56115,13 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
                      w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_REMOVAL] != (int64_t)CKPT__REMOVAL_NONE ||
                      w[CKPT__CREW_TROUBLE] != INT64_MAX || s->nearer || ckpt__crew_overlooks(s, w);
         if (w[CKPT__CREW_WORK] == 0 && !moved) {
+            if (call == CKPT__CREW_CLOSE && ckpt__crew_hastens(s, &hastened)) continue;
+            e = ckpt__crew_check_stalled(s);
+            if (call != CKPT__CREW_CLOSE && e != CKPT_OK) ckpt__crew_leave_untold(s, &first);
+            if (call != CKPT__CREW_CLOSE && e != CKPT_OK) return e;
             if (call != CKPT__CREW_CLOSE || s->stalled == NULL) return ckpt__error_put(&first);
-            if (!ckpt__crew_hastens(s, &hastened)) ckpt__crew_end_stalled(s);
+            (void)ckpt__crew_note(s, e);
+            ckpt__crew_end_stalled(s);
             continue;
         }
         *late = w[CKPT__CREW_LATE] != 0;

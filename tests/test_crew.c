@@ -3541,6 +3541,14 @@ static void test_store_waits_in_barrier(void **state) {
     }
 }
 
+// The disk is full for so many listings that are to be staged.
+static int listings_fail;
+
+static void listing_full(const char *name, const char *path) {
+    bool one = strcmp(name, "open") == 0 && strstr(path, "ckpt-listing") != NULL;
+    if (one && __atomic_fetch_sub(&listings_fail, 1, __ATOMIC_SEQ_CST) > 0) fault_arm_call("open", ENOSPC, 1);
+}
+
 // The directory is the process's: all ranks meet, one goes, all go on.
 static void all_go(tr_rank *r, const char *dir) {
     TR_OK(r, tr_barrier(r));
@@ -3575,7 +3583,8 @@ static void write_slowly(const char *name, const char *path, int fd) {
 
 typedef struct trip { const char *home, *other; bucket *b; } trip;
 
-// number: 0: waits at home; 1: saves abroad; 2: closes abroad while the listing is to go, 3: while a checkpoint is to be completed.
+// number: 0: waits at home; 1: saves abroad; 2: closes abroad while the listing is to go, 3: while a checkpoint is to be completed; 4: the
+// disk at home is full.
 static void wander(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     trip *way = (trip *)p->with;
@@ -3618,12 +3627,18 @@ static void wander(tr_rank *r, void *arg) {
             idle_about(r, m, 4001);
             TR_CHECK(r, m->s->flights == NULL && m->s->stalled != NULL);
             TR_CHECK(r, names_in(".")[0] == 0);
+            TR_CHECK(r, ckpt_saver_wait(m->s, 0) == CKPT_ARG && strstr(ckpt_last_error(), "not published yet") != NULL);
+            if (p->number == 2) TR_CHECK(r, ckpt_saver_close(m->s, 0) == CKPT_ARG);
+            if (p->number == 2) m->s = NULL;
+            if (p->number == 4 && r->rank == 0) __atomic_store_n(&listings_fail, 1, __ATOMIC_SEQ_CST);
             if (p->number != 2) all_go(r, way->home);
+            if (p->number == 4) TR_CHECK(r, ckpt_saver_wait(m->s, 0) == CKPT_NO_SPACE);
+            if (p->number == 4) ckpt__os_sleep(1.1);
             if (p->number != 2) TR_OK(r, ckpt_saver_wait(m->s, 0));
             if (p->number != 2) TR_CHECK(r, bucket_has(way->b, "run/ba4000/.metadata"));
         }
     }
-    member_end_stores(m, u, 1, p->number == 1);
+    member_end_stores(m, u, 1, p->number == 1 || p->number == 4);
 }
 
 static void wandered(tr_rank *r, void *arg) {
@@ -3649,7 +3664,7 @@ static void wandered(tr_rank *r, void *arg) {
 // listing is written when it is back, and nothing where it has gone.
 static void test_chdir_before_the_listing(void **state) {
     (void)state;
-    for (int number = 0; number < 4; number++) {
+    for (int number = 0; number < 5; number++) {
         trip way;
         plan p = plan_of(SHARDED);
         way.home = util_temp_dir(), way.other = util_temp_dir(), way.b = bucket_new(NULL);
@@ -3659,8 +3674,12 @@ static void test_chdir_before_the_listing(void **state) {
         p.number = number;
         assert_int_equal(chdir(way.home), 0);
         fault_watch = write_slowly;
+        listings_fail = 0;
+        fault_set_spy(listing_full);
         tr_run(tr_new(2), wander, &p);
+        fault_set_spy(NULL);
         fault_watch = NULL;
+        assert_true(number != 4 || fault_disarm());
         assert_string_equal(names_in(way.other), "");
         assert_int_equal(chdir(way.home), 0);
         tr_run(tr_new(2), wandered, &p);
@@ -4211,13 +4230,6 @@ static void test_outdone_unwritten(void **state) {
 
 // The disk of rank 0 is full just when all parts are there and the listing is to be staged. That is tried again; or what was to be
 // told of is removed when the next one has taken its place.
-static int listings_fail;
-
-static void listing_full(const char *name, const char *path) {
-    bool one = strcmp(name, "open") == 0 && strstr(path, "ckpt-listing") != NULL;
-    if (one && __atomic_fetch_sub(&listings_fail, 1, __ATOMIC_SEQ_CST) > 0) fault_arm_call("open", ENOSPC, 1);
-}
-
 static void listing_unstaged(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     ckpt_uploader *u;
