@@ -56901,6 +56901,8 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     (void)ckpt__saver_await_clear(s, NULL, 0);
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS && s->crew.together)
+        e = ckpt__ranks_share(&s->crew, ckpt__saver_check_place(s));
     if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS && s->crew.together) e = ckpt__crew_undo_exchange(s);
     if (e == CKPT_OK) e = ckpt__resume_run(s, &t);
     if (e == CKPT_NOT_FOUND) ckpt__crew_warn_nameless(s);

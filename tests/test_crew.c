@@ -1621,6 +1621,34 @@ static void load_exchanged(tr_rank *r, void *arg) {
     member_end(m);
 }
 
+static void resume_exchanged_abroad(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    if (member_open(m)) {
+        TR_OK(r, tr_barrier(r));
+        TR_CHECK(r, chdir((const char *)p->with) == 0);
+        TR_OK(r, tr_barrier(r));
+        TR_CHECK(r, ckpt_saver_resume(m->s, &t) == CKPT_ARG);
+    }
+    member_end(m);
+}
+
+// Where the program has gone to another directory, it is the folder there that stays as it is.
+static void check_exchanged_abroad(const char *dir) {
+    plan p = plan_of(TARS);
+    const char *home = util_temp_dir(), *other = util_temp_dir();
+    assert_int_equal(system(util_fmt("cp -a '%s' '%s/run' && cp -a '%s' '%s/run'", dir, home, dir, other)), 0);
+    const char *before = util_fmt("%s", util_list(util_join(other, "run")));
+    assert_non_null(strstr(before, ".was"));
+    assert_int_equal(chdir(home), 0);
+    p.keep = 1;
+    p.dir = "run";
+    p.with = (void *)other;
+    tr_run(tr_new(3), resume_exchanged_abroad, &p);
+    assert_string_equal(util_list(util_join(other, "run")), before);
+}
+
 // A job is killed when some tarballs have taken the places of those before and others have not, or all have and nothing says so: the
 // next one goes on from what all ranks have.
 static void test_tars_exchanged(void **state) {
@@ -1638,6 +1666,7 @@ static void test_tars_exchanged(void **state) {
             _exit(1);
         }
         was_killed(child);
+        if (k == 2) check_exchanged_abroad(p.dir);
         p.number = k / 2 < 3 ? 20 : 21;
         for (p.saves = 0; p.saves < 2; p.saves++) tr_run(tr_new(3), load_exchanged, &p);
         for (int i = 0; i < 3; i++) assert_null(strstr(util_list(p.apart ? util_join(p.dir, util_fmt("rank%d", i)) : p.dir), ".was"));
