@@ -56110,6 +56110,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         if (owed) continue;
         bool away = w[CKPT__CREW_PART] < 0 && w[CKPT__CREW_WORK] == 0;     // nobody writes, and it waits for a rank all the same
         if (away) e = ckpt__crew_check_place(s);
+        if (away && e != CKPT_OK) ckpt__crew_leave_untold(s, &first);
         if (away && e != CKPT_OK) return call == CKPT__CREW_CLOSE ? ckpt__crew_note(s, e) : e;
         bool moved = w[CKPT__CREW_PART] != (int64_t)CKPT__PART_NONE || w[CKPT__CREW_FLIGHTS] != (int64_t)CKPT__PART_NONE ||
                      w[CKPT__CREW_DOOMED] != 0 || w[CKPT__CREW_REMOVAL] != (int64_t)CKPT__REMOVAL_NONE ||

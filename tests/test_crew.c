@@ -3629,6 +3629,8 @@ static void wander(tr_rank *r, void *arg) {
         wait_for(r, m, false);
         all_go(r, way->other);          // it is written, and not a checkpoint yet
         idle_about(r, m, 2);
+        if (p->number == 1 && r->rank == 1) (void)ckpt__error_set(CKPT_NET, "something else");
+        if (p->number == 1 && r->rank == 1) ckpt__saver_note_failure(m->s, true);
         TR_CHECK(r, ckpt_saver_wait(m->s, 0) == CKPT_ARG);
         TR_CHECK(r, strstr(ckpt_last_error(), "working directory") != NULL && strstr(ckpt_last_error(), "no checkpoint yet") != NULL);
         t = at_batch(3000);
@@ -3639,6 +3641,7 @@ static void wander(tr_rank *r, void *arg) {
         } else {
             TR_CHECK(r, names_in(".")[0] == 0);
             all_go(r, way->home);
+            if (p->number == 1) TR_CHECK(r, ckpt_saver_wait(m->s, 0) == CKPT_NET);
             TR_OK(r, ckpt_saver_wait(m->s, 0));
             TR_CHECK(r, bucket_has(way->b, "run/ba1/.metadata"));
             TR_OK(r, tr_barrier(r));
