@@ -55668,16 +55668,24 @@ static ckpt_err ckpt__crew_check_place(ckpt_saver *s) {
                                                            s->pending.line.name));
 }
 
+// How far is the one that is least far, and which rank is the first that failed? Those that are away go before: while they are,
+// their files cannot be removed.
+static ckpt_err ckpt__crew_share_part(ckpt_saver *s, ckpt__saver_part mine, int64_t *state) {
+    state[0] = mine == CKPT__PART_BUSY ? -1 : (int64_t)mine;
+    state[1] = mine == CKPT__PART_FAILED ? s->ranks.rank : INT64_MAX;
+    return ckpt__ranks_min(&s->crew, state, 2);
+}
+
 // Waits for the pending checkpoint, so that another may begin. It stays pending where some rank is in another directory.
 static ckpt_err ckpt__crew_finish(ckpt_saver *s) {
     int64_t state[2];
     if (!s->pending.active) return CKPT_OK;         // the same on all ranks
     (void)ckpt__saver_await(s, true, 0);
     ckpt_err e = ckpt__ranks_meet(&s->crew);
-    state[0] = (int64_t)ckpt__crew_part_to_tell(s);
-    state[1] = state[0] == (int64_t)CKPT__PART_FAILED ? s->ranks.rank : INT64_MAX;
-    if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, state, 2);
-    if (e == CKPT_OK && state[0] == (int64_t)CKPT__PART_BUSY) e = ckpt__crew_check_place(s);
+    if (e == CKPT_OK) e = ckpt__crew_share_part(s, ckpt__crew_part_to_tell(s), state);
+    bool away = e == CKPT_OK && state[0] < 0;
+    if (away) e = ckpt__crew_check_place(s);
+    if (away && e == CKPT_OK) e = ckpt__crew_share_part(s, ckpt__crew_part(s), state);     // all are back
     if (e != CKPT_OK) return ckpt__crew_note(s, e);
     return state[0] == (int64_t)CKPT__PART_FAILED ? ckpt__crew_abandon(s, CKPT_OK, (int)state[1]) : ckpt__crew_commit(s);
 }

@@ -3721,6 +3721,49 @@ static void test_chdir_before_the_listing(void **state) {
     }
 }
 
+static void fail_second(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "ba1-rank1") != NULL) fault_arm_call("open", EIO, 1);
+}
+
+static void fail_and_go(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    trip *way = (trip *)p->with;
+    member *m = member_new(r, p);
+    ckpt__saver_part part = CKPT__PART_BUSY;
+    ckpt_timestamp t = at_batch(1);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        for (double end = ckpt__os_now() + 30; part == CKPT__PART_BUSY && ckpt__os_now() < end; part = ckpt__crew_part(m->s))
+            ckpt__os_sleep(0.001);
+        TR_CHECK(r, part == (r->rank == 1 ? CKPT__PART_FAILED : CKPT__PART_DURABLE));
+        all_go(r, way->other);
+        t = at_batch(2);
+        TR_CHECK(r, ckpt_saver_save(m->s, &t) == CKPT_ARG);
+        all_go(r, way->home);
+        TR_CHECK(r, ckpt_saver_wait(m->s, 0) == CKPT_IO);
+        TR_CHECK(r, r->rank != 0 || names_in("run")[0] == 0);
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) != CKPT_OK);
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+// A part has failed, and the program goes to another directory: the files of the others go when it is back.
+static void test_chdir_after_a_failure(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    trip way = { util_temp_dir(), util_temp_dir(), NULL };
+    p.with = &way;
+    p.dir = "run";
+    p.interval = "1000000ba";
+    p.snapshot = CKPT_SNAPSHOT_COPY;
+    assert_int_equal(chdir(way.home), 0);
+    fault_set_spy(fail_second);
+    tr_run(tr_new(2), fail_and_go, &p);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+}
+
 // CKPT_KEEP_NONE: a folder stays until it is published, and no longer.
 static void test_store_only(void **state) {
     (void)state;
@@ -5879,6 +5922,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_fewer), cmocka_unit_test(test_store_untold_fewer),
         cmocka_unit_test(test_store_out_of_step), cmocka_unit_test(test_store_overtaken),
         cmocka_unit_test(test_store_waits_in_barrier), cmocka_unit_test(test_chdir_before_the_listing),
+        cmocka_unit_test(test_chdir_after_a_failure),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
         cmocka_unit_test(test_fails_once_for_all), cmocka_unit_test(test_store_away), cmocka_unit_test(test_store_robbed), cmocka_unit_test(test_wait_for_nothing),
