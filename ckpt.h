@@ -41164,7 +41164,8 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     s.inherited = it->left || handed_again;
     bool over = false, local = e != CKPT_OK;
     it->amiss = local;
-    if (e == CKPT_OK && it->left && it->overwrite) e = ckpt__uploader_look_for_newer(u, it, &s, &retry, &over);
+    bool again = it->left || it->made != 0;     // made by a process that is dead, or handed over again
+    if (e == CKPT_OK && it->overwrite && again) e = ckpt__uploader_look_for_newer(u, it, &s, &retry, &over);
     else if (e == CKPT_OK && it->adopted && !sending.begun) e = ckpt__uploader_look_first(it, &s, &retry, &over);
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);
     bool parts = u->store->table->begin != NULL && !ckpt__send_is_whole(&s, part);
@@ -41628,6 +41629,7 @@ static void ckpt__uploader_call_back(ckpt_uploader *u, ckpt__uploader_item *it, 
     ckpt__os_mutex_unlock(&u->lock);
     if (it->kind == CKPT__UPLOADER_SETTLE) e = CKPT_CANCELLED;
     if (e == CKPT_EXISTS && !it->refused) e = CKPT_NET;         // though nothing is there
+    if (e == CKPT_OK && it->overtaken) e = ckpt__error_set(CKPT_EXISTS, "a newer %s is there", it->name);
     if (done != NULL) done(it->name, e, published, it->user);
 }
 

@@ -3572,6 +3572,57 @@ static void test_left_while_the_store_is_away(void **state) {
     }
 }
 
+// The same of a name that does not vary: what this uploader has put there since, for another folder, is not put over with what is older.
+static void test_left_and_another_is_newer(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    pid_t child = fork();
+    if (child == 0) {
+        bucket *mine = bucket_new(b->dir);
+        remote_run m = remote_constant(mine);
+        m.r->d.folder = dir;
+        if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK) _exit(2);
+        bucket_hold(mine, true);
+        ckpt_timestamp t = at_batch(1);
+        run_set(m.r, 1);
+        if (ckpt_saver_save(m.r->s, &t) != CKPT_OK) _exit(3);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    util_remove_tree(util_join(dir, ".ckpt-staging"));
+    remote_run other = remote_constant(b), m = remote_constant(b);
+    other.r->d.overwrite = true;
+    run_open(other.r);
+    save_wait(&other, 5);
+    run_end(other.r);
+    (void)!ckpt_uploader_close(m.u, 0);
+    m.u = other.u;
+    m.r->d.uploaders = &m.u;
+    m.r->d.folder = dir;
+    m.r->d.resume_offline = true;
+    bucket_fail(b, "size", CKPT_NET, -1);
+    run_open(m.r);
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    assert_int_equal(t.batch, 1);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    bool there = false;
+    for (double until = ckpt__os_now() + 20; !there && ckpt__os_now() < until;) {
+        (void)!ckpt_uploader_wait(m.u, 0);
+        (void)!ckpt_saver_wait(m.r->s, 0);
+        there = strstr(util_read(ledger_path(dir), NULL), "\"upload\":\"failed\"") != NULL;
+    }
+    check_file(bucket_path(b, "run/model.pt"), 5);
+    assert_true(there);                                                     // what is there is another's
+    (void)!ckpt_saver_close(m.r->s, 0);
+    ckpt_state_free(&m.r->st);
+    (void)!ckpt_uploader_close(m.u, 0);
+    bucket_end(b);
+}
+
 // Names that say nothing of their time: the file itself is asked, unless it is the one that is here.
 static void test_resume_constant_names(void **state) {
     (void)state;
@@ -3997,7 +4048,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_resume_all_damaged),
         cmocka_unit_test(test_resume_offline),
         cmocka_unit_test(test_resume_offline_later), cmocka_unit_test(test_left_while_the_store_is_away), cmocka_unit_test(test_resume_unheld),
-        cmocka_unit_test(test_resume_device_fails),
+        cmocka_unit_test(test_resume_device_fails), cmocka_unit_test(test_left_and_another_is_newer),
         cmocka_unit_test(test_resume_constant_names), cmocka_unit_test(test_resume_names_of_epochs),
         cmocka_unit_test(test_resume_epochs_by_their_ends), cmocka_unit_test(test_resume_epochs_without_room),
         cmocka_unit_test(test_other_ranks),
