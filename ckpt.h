@@ -47129,6 +47129,7 @@ struct ckpt_saver {
     ckpt__buf            doomed;        // rank 0: ckpt__saver_doom and the listing's name of each; guarded by lock
     ckpt__buf            expelled;      // of those, what the ranks were told of last; the same on all of them
     bool                 removes;       // they are removing it; the next ones wait for that
+    bool                 owed;          // no ledger: what is uploaded is not written down: the folder was out of reach
     size_t               to_remove;     // this rank's part: objects that were not called back for yet; guarded by lock
     ckpt__saver_removal  removed_how;   // the worst end of the others; guarded by lock
     ckpt__error_record   trouble;       // of the background, not yet told to the others
@@ -51183,7 +51184,8 @@ static void ckpt__saver_drop_part(ckpt_saver *s, ckpt__saver_flight *f) {
     ckpt__saver_flight_free(s, f);
 }
 
-// A rank that keeps no ledger: what all have uploaded counts as such, and may leave the folder where only that may.
+// A rank that keeps no ledger: what all have uploaded counts as such, and may leave the folder where only that may. number 0:
+// what did while that was out of reach.
 static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
     ckpt__index gone;
     ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
@@ -51193,7 +51195,8 @@ static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
     bool lacks = at >= 0 && s->index.lines[at].upload == CKPT__UPLOAD_FAILED;       // another store has not got it
     if (at >= 0 && !lacks) s->index.lines[at].upload = CKPT__UPLOAD_PUBLISHED;
     ckpt__os_mutex_unlock(&s->shared->lock);
-    if (!ckpt__saver_is_in_place(s)) {  // the next save writes it down
+    s->owed = !ckpt__saver_is_in_place(s);
+    if (s->owed) {                      // the next save or wait writes it down
         ckpt__saver_leave(s);
         ckpt__index_free(&gone);
         return e;
@@ -51749,6 +51752,7 @@ static bool ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
         ckpt__saver_leave(s);
         if (moves && ckpt__saver_arrive(s, r, 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
+    if (s->owed && ckpt__saver_mark_uploaded(s, 0) != CKPT_OK) ckpt__saver_note_failure(s, true);
     return done;
 }
 
@@ -56107,7 +56111,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         ckpt__saver_waited(s, begin);
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
         say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK || !clear ||
-                   ckpt__saver_has_strays(s);
+                   ckpt__saver_has_strays(s) || !ckpt__saver_await_clear(s, NULL, begin);      // it may have let go of more
         say.late = deadline > 0 && ckpt__os_now() >= deadline;
         say.due = call == CKPT__CREW_CLOSE && s->latched;
         bool logged;

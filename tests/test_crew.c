@@ -3721,6 +3721,48 @@ static void test_chdir_before_the_listing(void **state) {
     }
 }
 
+// Rank 1 alone is elsewhere when what all have uploaded is to leave its folder.
+static void be_elsewhere(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1] = { NULL };
+    member *m = member_new(r, p);
+    member_stores(m, &b, u, 1);
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    if (member_open(m)) {
+        ckpt_timestamp t = at_batch(1);
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_hold(b, true);
+        TR_OK(r, tr_barrier(r));
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        for (bool late = true; late && m->s->flights == NULL;) late = ckpt_saver_wait(m->s, 0.05) == CKPT_TIMEOUT;
+        TR_CHECK(r, m->s->flights != NULL);
+        TR_OK(r, tr_barrier(r));
+        bool placed = m->s->placed;
+        if (r->rank == 1) m->s->placed = true, m->s->home.ino++;
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_hold(b, false);
+        wait_for(r, m, true);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        TR_CHECK(r, strcmp(names_in(m->folder), r->rank == 1 ? "ba1" : "") == 0);
+        if (r->rank == 1) m->s->placed = placed, m->s->home.ino--;
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        TR_CHECK(r, strcmp(names_in(m->folder), "") == 0);
+    }
+    member_end_stores(m, u, 1, false);
+}
+
+static void test_uploaded_while_one_was_elsewhere(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.with = bucket_new(NULL);
+    p.apart = true;
+    p.interval = "1000000ba";
+    p.snapshot = CKPT_SNAPSHOT_COPY;
+    tr_run(tr_new(2), be_elsewhere, &p);
+    bucket_end((bucket *)p.with);
+}
+
 static void fail_second(const char *name, const char *path) {
     if (strcmp(name, "open") == 0 && strstr(path, "ba1-rank1") != NULL) fault_arm_call("open", EIO, 1);
 }
@@ -5922,7 +5964,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_fewer), cmocka_unit_test(test_store_untold_fewer),
         cmocka_unit_test(test_store_out_of_step), cmocka_unit_test(test_store_overtaken),
         cmocka_unit_test(test_store_waits_in_barrier), cmocka_unit_test(test_chdir_before_the_listing),
-        cmocka_unit_test(test_chdir_after_a_failure),
+        cmocka_unit_test(test_chdir_after_a_failure), cmocka_unit_test(test_uploaded_while_one_was_elsewhere),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
         cmocka_unit_test(test_fails_once_for_all), cmocka_unit_test(test_store_away), cmocka_unit_test(test_store_robbed), cmocka_unit_test(test_wait_for_nothing),
