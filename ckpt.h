@@ -47074,6 +47074,7 @@ typedef struct ckpt__saver_shared {
     ckpt_err           ended[2];        // how the last two ended, by whether their number is odd
     ckpt__saver_held   held;
     ckpt__saver_old   *old;             // the first is being taken away
+    ckpt__saver_old   *left;            // of those, what could not be where the program was
     ckpt__saver_part   part;            // of the pending checkpoint
     ckpt__error_record part_why;        // FAILED
     uint64_t           part_bytes;      // DURABLE: of the file
@@ -47702,11 +47703,16 @@ static void ckpt__saver_sweep_main(void *arg) {
         ckpt__os_mutex_unlock(&sh->lock);
         if (old != NULL) ckpt__saver_sweep_folder(s, old->folder, &mine);
         else ckpt__saver_drop_held(&mine);
+        bool away = old != NULL && !ckpt__saver_is_in_place(s);
         ckpt__os_mutex_lock(&sh->lock);
         sh->frees = mine.count > 0;
         if (old != NULL) sh->old = old->next;
+        if (away) {
+            old->next = sh->left;
+            sh->left = old;
+        }
         ckpt__os_cond_broadcast(&sh->changed);
-        if (old == NULL) continue;
+        if (old == NULL || away) continue;
         ckpt__mem_free_text(&s->allocator, old->folder);
         ckpt__mem_free(&s->allocator, old, sizeof *old);
     }
@@ -47765,11 +47771,28 @@ static void ckpt__saver_clear_later(ckpt_saver *s, const char *folder) {
     ckpt__saver_hold(s, &held);
 }
 
+// The program is back: what the sweeper could not take away is its again.
+static void ckpt__saver_sweep_left(ckpt_saver *s) {
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__os_mutex_lock(&sh->lock);
+    bool any = sh->left != NULL;
+    ckpt__os_mutex_unlock(&sh->lock);
+    if (!any || !ckpt__saver_is_in_place(s)) return;
+    ckpt__os_mutex_lock(&sh->lock);
+    ckpt__saver_old **last = &sh->old;
+    while (*last != NULL) last = &(*last)->next;
+    *last = sh->left;
+    sh->left = NULL;
+    ckpt__os_cond_broadcast(&sh->changed);
+    ckpt__os_mutex_unlock(&sh->lock);
+}
+
 // Waits until the sweeper has nothing to do with that folder; NULL: with any. deadline 0: for ever. False: the time was up.
 static bool ckpt__saver_await_clear(ckpt_saver *s, const char *folder, double deadline) {
     ckpt__saver_shared *sh = s->shared;
     const ckpt__saver_old *old;
     bool more = true;
+    ckpt__saver_sweep_left(s);
     ckpt__os_mutex_lock(&sh->lock);
     for (;;) {
         old = sh->old;
@@ -51539,6 +51562,12 @@ static void ckpt__saver_free(ckpt_saver *s) {
         ckpt__os_mutex_unlock(&sh->lock);
         if (sh->writer_runs) ckpt__os_thread_join(sh->writer);
         if (sh->sweeper_runs) ckpt__os_thread_join(sh->sweeper);
+        while (sh->left != NULL) {          // the next open sweeps them
+            ckpt__saver_old *old = sh->left;
+            sh->left = old->next;
+            ckpt__mem_free_text(&a, old->folder);
+            ckpt__mem_free(&a, old, sizeof *old);
+        }
         for (size_t i = 0; i < sh->path_count; i++) ckpt__mem_free_text(&a, sh->paths[i]);
         ckpt__mem_free(&a, sh->paths, sh->path_cap * sizeof *sh->paths);
         ckpt__shard_file_free(&sh->part_file);

@@ -2327,6 +2327,8 @@ static void test_chdir_before_the_sweeper(void **state) {
     assert_int_equal(chdir(home), 0);
     run *r = run_new("run");
     run_open(r);
+    util_mkdir("run/ba1");
+    util_write_text("run/ba1/__0_0.pt", "x");
     assert_int_equal(chdir(other), 0);
     util_mkdir("run");
     util_mkdir("run/ba1");
@@ -2336,6 +2338,13 @@ static void test_chdir_before_the_sweeper(void **state) {
     ckpt__saver_clear_later(r->s, "run/ba2");
     assert_true(ckpt__saver_await_clear(r->s, NULL, 0));
     assert_true(util_exists("run/ba1/__0_0.pt") && util_exists("run/ba2"));
+    assert_int_equal(chdir(home), 0);
+    assert_true(util_exists("run/ba1/__0_0.pt"));
+    assert_true(ckpt__saver_await_clear(r->s, NULL, 0));        // when it is back what was let go of goes
+    assert_false(util_exists("run/ba1"));
+    assert_int_equal(chdir(other), 0);
+    ckpt__saver_clear_later(r->s, "run/ba2");                   // nobody waits for it any more
+    assert_true(ckpt__saver_await_clear(r->s, NULL, 0));
     assert_int_equal(chdir(home), 0);
     run_end(r);
     assert_int_equal(chdir(before), 0);
