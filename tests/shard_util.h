@@ -221,7 +221,7 @@ UTIL_FN ckpt_err su_write(const char *dir, const char *ending, const ckpt_state 
     if (e == CKPT_OK && how == 1) e = ckpt__image_fill(&image, &p, &job);
     if (e == CKPT_OK && how == 1) e = ckpt__shard_describe(f, &p, mine.list, mine.count, &sums);
     if (e == CKPT_OK && how == 1) e = su_write_image(path, &fmt, &image, &job, &st->allocator);
-    else if (e == CKPT_OK) e = ckpt__file_write(path, &fmt, &p, true, &job, &st->allocator);
+    else if (e == CKPT_OK) e = ckpt__file_write(path, &fmt, &p, true, &job, &st->allocator, NULL);
     if (e == CKPT_OK && how == 0) e = ckpt__shard_describe(f, &p, mine.list, mine.count, &sums);
     if (e == CKPT_OK) e = ckpt__shard_stored(f, path, fmt.codec != NULL);
     ckpt__image_free(&image);

@@ -926,7 +926,7 @@ static void test_timestamps(void **unused) {
         ckpt__plan_init(&plan, NULL, &st);
         must(ckpt__file_format_of(path, &fmt));
         must(ckpt__file_plan(&plan, &fmt, path, items.list, items.count));
-        must(ckpt__file_write(path, &fmt, &plan, true, &job, &st.allocator));
+        must(ckpt__file_write(path, &fmt, &plan, true, &job, &st.allocator, NULL));
         size_t size;
         char *whole = util_read(path, &size);
         assert_int_equal(plan.size, size);

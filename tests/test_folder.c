@@ -969,7 +969,7 @@ static void make_tarball(const char *path, const ckpt_timestamp *t, int64_t worl
     ok(ckpt__items_add(&items, name, CKPT_KIND_INT, &world, 8));
     ok(ckpt__items_add(&items, count, CKPT_KIND_INT, &number, 8));
     ok(ckpt__file_plan(&plan, &fmt, path, items.list, items.count));
-    ok(ckpt__file_write(path, &fmt, &plan, true, &job, &st.allocator));
+    ok(ckpt__file_write(path, &fmt, &plan, true, &job, &st.allocator, NULL));
     ckpt__plan_free(&plan);
     ckpt__items_free(&items);
 }

@@ -371,7 +371,7 @@ static void check_load(const char *glob, bool on_save, bool weights_only, bool w
     ckpt__plan_init(&plan, NULL, &m.st);
     must(ckpt__file_format_of("t.pt", &fmt));
     must(ckpt__file_plan(&plan, &fmt, "t.pt", items.list, items.count));
-    must(ckpt__file_write("t.pt", &fmt, &plan, true, &job, &m.st.allocator));
+    must(ckpt__file_write("t.pt", &fmt, &plan, true, &job, &m.st.allocator, NULL));
     ckpt__plan_free(&plan);
     ckpt__items_free(&items);
     model_fill(&m, 1);
@@ -541,7 +541,7 @@ static void test_left_out(void **unused) {
     ckpt__plan_init(&plan, NULL, &st);
     must(ckpt__file_format_of("t.pt", &fmt));
     must(ckpt__file_plan(&plan, &fmt, "t.pt", items.list, items.count));
-    must(ckpt__file_write("t.pt", &fmt, &plan, true, &job, &st.allocator));
+    must(ckpt__file_write("t.pt", &fmt, &plan, true, &job, &st.allocator, NULL));
     ckpt__plan_free(&plan);
     ckpt__items_free(&items);
     memset(n, 0, sizeof n);

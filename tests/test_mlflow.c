@@ -693,15 +693,15 @@ static void test_managed_whole(void **state) {
     (void)state;
     static const step adls[] = { { 200, RUN, NULL }, LAKE("a=1&"), { 201, "", NULL }, { 202, "", NULL }, EXPIRED, LAKE("a=2&"), { 202, "", NULL }, { 202, "", NULL },
         { 200, "", NULL }, { 200, WHERE("x", "5"), NULL } };
-    static const struct { int at; const char *query, *body; } sent[] = { { 3, "a=1&" SIGNATURE "&action=append&position=0", "he" },
+    static const struct { int at; const char *query, *body; } asked[] = { { 3, "a=1&" SIGNATURE "&action=append&position=0", "he" },
         { 4, "a=1&" SIGNATURE "&action=append&position=2", "ll" }, { 6, "a=2&" SIGNATURE "&action=append&position=2", "ll" },
         { 7, "a=2&" SIGNATURE "&action=append&position=4", "o" }, { 8, "a=2&" SIGNATURE "&action=flush&position=5", "" } };
     ckpt_store *s = MANAGED_MEET(adls);
     s->best_part = 2;
     is(rest_put(s, "x", "hello", true, NULL), CKPT_OK);
-    for (int i = 0; i < UTIL_COUNT(sent); i++) {
-        assert_string_equal(script.list[sent[i].at].target + strlen("/lake?"), sent[i].query);
-        assert_string_equal(script.list[sent[i].at].body, sent[i].body);
+    for (int i = 0; i < UTIL_COUNT(asked); i++) {
+        assert_string_equal(script.list[asked[i].at].target + strlen("/lake?"), asked[i].query);
+        assert_string_equal(script.list[asked[i].at].body, asked[i].body);
     }
     rest_part(s);
     static const step late[] = { { 200, RUN, NULL }, LAKE(""), { 201, "", NULL }, EXPIRED };

@@ -1601,12 +1601,12 @@ static void test_long_upload_ids(void **state) {
     util_write_text(it.record, "");
     ckpt__buf_init(&it.sent.upload_id, &u.allocator);
     for (int i = 0; i < UTIL_COUNT(ends); i++) {
-        int told = 0;
+        int heard = 0;
         it.sent.upload_id.len = 0;
         ckpt__buf_fmt(&it.sent.upload_id, "%0400d%s", 0, ends[i]);
         assert_int_equal(ckpt__uploader_remember(&it.sent, &s), CKPT_OK);
-        for (const char *at = util_read(it.record, NULL); (at = strstr(at, "\"begun\"")) != NULL; at++) told++;
-        assert_int_equal(told, lines[i]);
+        for (const char *at = util_read(it.record, NULL); (at = strstr(at, "\"begun\"")) != NULL; at++) heard++;
+        assert_int_equal(heard, lines[i]);
     }
     ckpt__buf_free(&it.sent.upload_id);
 }

@@ -1750,7 +1750,7 @@ static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, 
     if (e == CKPT_OK && !opt.force) e = taken(place);
     if (e != CKPT_OK) return e;
     ckpt_err seen = open_any(old, place);
-    bool both = seen == CKPT_CORRUPT || seen == CKPT_UNSUPPORTED || seen == CKPT_NOT_FOUND;
+    bool both = seen == CKPT_CORRUPT || seen == CKPT_UNSUPPORTED || seen == CKPT_NOT_FOUND || seen == CKPT_ARG || seen == CKPT_AUTH;
     if (seen != CKPT_OK && !both) return seen;          // what cannot be read just now may be a good one
     for (int i = 0; !both && (name = ckpt_file_shard(*old, i, NULL)) != NULL; i++) both = lists(l->f, name);
     bool same = false;
