@@ -1413,9 +1413,9 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // What a dead process left is not put over what was uploaded since then: a newer file of that name, from another folder say, that
 // this uploader has confirmed, or that any, ckpt_store_put or ckpt_put_file has whose object carries a mark, which tells when its
 // file was saved or added (all stores but sftp, dbfs, mlflow-artifacts, the user's own, and file where the file system has no
-// extended attributes). It is dropped then, and a warning says so. Both clocks have to agree, that of the machine that made the
-// newer one and the store's: where one of them is behind the clock of the machine that left the older one, that is put over it;
-// where this one is behind both, a newer is dropped.
+// extended attributes). It is dropped then, and a warning says so. Of what others have put, both clocks have to agree, that of
+// the machine that made the newer one and the store's: where one of them is behind the clock of the machine that left the older
+// one, that is put over it; where this one is behind both, a newer is dropped.
 // A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
 // open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It is
 // time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
@@ -20050,7 +20050,7 @@ static ckpt_err ckpt__auth_ask(ckpt__auth_walk *w, ckpt_credentials *out) {
 // The file that has lost the profile which gave credentials when the store was opened, or NULL. It may be written anew just now,
 // or its folder be away. What comes behind it in the chain is somebody else's.
 static const char *ckpt__auth_lost(const ckpt__auth_walk *w) {
-    static const char *const keys[] = { "role_arn", "aws_access_key_id", "credential_process" };
+    static const char *const keys[] = { "role_arn", "aws_access_key_id", "credential_process", "web_identity_token_file" };
     const ckpt__auth_files *before = &w->a->files, *now = &w->files;
     const char *profile = w->a->profile, *path = NULL;
     bool in_shared = ckpt__ini_get(&now->shared, profile, "") != NULL;
@@ -41084,27 +41084,28 @@ static ckpt_err ckpt__uploader_look_first(const ckpt__uploader_item *it, ckpt__s
 
 // What a dead process left to be put over what is there is not put over what was made later: another staging folder may have
 // been in use meanwhile, or this one was out of reach. *over: it is not sent, for that, or for it is there itself. A store that
-// keeps no marks does not tell; who may not look puts it. The clock that dated the object may have been ahead: the store must not
-// say that it was put before the file was made. Some say whole seconds.
+// keeps no marks does not tell; who may not look puts it. The clock that dated what another put may have been ahead: the store
+// must not say that it was put before the file was made. Some say whole seconds.
 static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__send *s, const ckpt__retry *retry,
                                               bool *over) {
     ckpt__store_stat info;
     memset(&info, 0, sizeof info);
-    uint64_t made = ckpt__uploader_made(it), newest = ckpt__uploader_newest(u, it->name);
+    uint64_t made = ckpt__uploader_made(it), own = ckpt__uploader_newest(u, it->name);
     ckpt_err e = ckpt__send_stat(s, retry, &info);
     if (e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED || e == CKPT_NOMEM) {
         s->curable = true;
         return ckpt__error_prefix(e, "cannot tell whether a newer %s is in %s", it->name, u->store->uri);
     }
     if (e != CKPT_OK) memset(&info, 0, sizeof info);
-    bool ours = info.mark[0] != 0 && info.size == it->size && strcmp(info.mark, it->mark) == 0;
+    bool same = it->has_crc && info.has_crc && info.crc == it->crc;     // whoever has put the very bytes
+    bool ours = info.size == it->size && (same || (info.mark[0] != 0 && strcmp(info.mark, it->mark) == 0));
     ckpt_err settled = ours ? ckpt__send_settle(s, retry) : CKPT_OK;
     if (settled != CKPT_OK) {
         s->curable = true;
         return ckpt__error_prefix(settled, "cannot upload %s to %s", s->name, u->store->uri);
     }
-    if (ckpt__uploader_dated(info.mark) > newest) newest = ckpt__uploader_dated(info.mark);
-    it->overtaken = !ours && newest > made && (info.modified <= 0 || (info.modified + 1.0) * 1e6 >= (double)made);
+    bool agrees = info.modified <= 0 || (info.modified + 1.0) * 1e6 >= (double)made;
+    it->overtaken = !ours && (own > made || (ckpt__uploader_dated(info.mark) > made && agrees));
     if (it->overtaken)
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN,
                         "%s%s stays as it is: it was made later than what an earlier process left of %s, which is dropped",
@@ -47771,13 +47772,13 @@ static void ckpt__saver_clear_later(ckpt_saver *s, const char *folder) {
     ckpt__saver_hold(s, &held);
 }
 
-// The program is back: what the sweeper could not take away is its again.
-static void ckpt__saver_sweep_left(ckpt_saver *s) {
+// The program is back: what the sweeper could not take away is its again. False: there was nothing.
+static bool ckpt__saver_sweep_left(ckpt_saver *s) {
     ckpt__saver_shared *sh = s->shared;
     ckpt__os_mutex_lock(&sh->lock);
     bool any = sh->left != NULL;
     ckpt__os_mutex_unlock(&sh->lock);
-    if (!any || !ckpt__saver_is_in_place(s)) return;
+    if (!any || !ckpt__saver_is_in_place(s)) return false;
     ckpt__os_mutex_lock(&sh->lock);
     ckpt__saver_old **last = &sh->old;
     while (*last != NULL) last = &(*last)->next;
@@ -47785,23 +47786,27 @@ static void ckpt__saver_sweep_left(ckpt_saver *s) {
     sh->left = NULL;
     ckpt__os_cond_broadcast(&sh->changed);
     ckpt__os_mutex_unlock(&sh->lock);
+    return true;
 }
 
-// Waits until the sweeper has nothing to do with that folder; NULL: with any. deadline 0: for ever. False: the time was up.
+// Waits until the sweeper has nothing to do with that folder; NULL: with any. deadline 0: for ever. False: the time was up. What
+// it has left because the program was away a moment ago is waited for as well: it must not go when something is there again.
 static bool ckpt__saver_await_clear(ckpt_saver *s, const char *folder, double deadline) {
     ckpt__saver_shared *sh = s->shared;
-    const ckpt__saver_old *old;
+    const ckpt__saver_old *old = NULL;
     bool more = true;
-    ckpt__saver_sweep_left(s);
-    ckpt__os_mutex_lock(&sh->lock);
-    for (;;) {
-        old = sh->old;
-        while (old != NULL && folder != NULL && strcmp(old->folder, folder) != 0) old = old->next;
-        if (old == NULL || !more) break;
-        if (deadline > 0) more = ckpt__os_cond_wait_until(&sh->changed, &sh->lock, deadline);
-        else ckpt__os_cond_wait(&sh->changed, &sh->lock);
-    }
-    ckpt__os_mutex_unlock(&sh->lock);
+    (void)ckpt__saver_sweep_left(s);
+    do {
+        ckpt__os_mutex_lock(&sh->lock);
+        for (;;) {
+            old = sh->old;
+            while (old != NULL && folder != NULL && strcmp(old->folder, folder) != 0) old = old->next;
+            if (old == NULL || !more) break;
+            if (deadline > 0) more = ckpt__os_cond_wait_until(&sh->changed, &sh->lock, deadline);
+            else ckpt__os_cond_wait(&sh->changed, &sh->lock);
+        }
+        ckpt__os_mutex_unlock(&sh->lock);
+    } while (old == NULL && ckpt__saver_sweep_left(s));
     return old == NULL;
 }
 

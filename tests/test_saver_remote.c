@@ -259,7 +259,7 @@ static const char *bytes_in(const char *dir) {
         struct stat st;
         size_t size = 0;
         if (lstat(path, &st) != 0 || S_ISDIR(st.st_mode)) continue;
-        char *text = S_ISLNK(st.st_mode) ? (char *)util_link_target(path) : util_read(path, &size);
+        const char *text = S_ISLNK(st.st_mode) ? util_link_target(path) : util_read(path, &size);
         if (S_ISLNK(st.st_mode)) size = strlen(text);
         out = util_fmt("%s%s %ld %08lx\n", out, name, (long)st.st_ino, (unsigned long)ckpt__digest_crc32(0, text, size));
     }

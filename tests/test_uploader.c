@@ -2832,16 +2832,18 @@ static void die_with_parts_beside(world *w) {
 // made, and confirmed, since then. The same uploader knows that by itself, another by the object's mark.
 static void test_left_behind(void **state) {
     (void)state;
-    static const struct { void (*die)(world *w); bool newer, again, plain, alone; const char *then; } cases[] = {
-        { die_beside, true, false, true, false, "new" },    // the store keeps no marks
-        { die_beside, true, false, false, false, "new" },
-        { die_beside, true, true, false, false, "new" },
-        { die_beside, true, true, true, false, "old" },    // nobody knows
-        { die_beside, false, false, false, false, "old" },
-        { die_with_one_behind, false, false, false, false, "old" },
-        { die_with_parts_beside, true, false, false, false, "new" },
-        { die_with_parts_beside, true, true, false, false, "new" },
-        { die_beside, true, true, false, true, "new" },     // it was put without an uploader
+    static const struct { void (*die)(world *w); bool newer, again, plain, alone; const char *then; bool slow; } cases[] = {
+        { die_beside, true, false, true, false, "new", false },    // the store keeps no marks
+        { die_beside, true, false, false, false, "new", false },
+        { die_beside, true, true, false, false, "new", false },
+        { die_beside, true, true, true, false, "old", false },    // nobody knows
+        { die_beside, false, false, false, false, "old", false },
+        { die_with_one_behind, false, false, false, false, "old", false },
+        { die_with_parts_beside, true, false, false, false, "new", false },
+        { die_with_parts_beside, true, true, false, false, "new", false },
+        { die_beside, true, true, false, true, "new", false },     // it was put without an uploader
+        { die_beside, true, false, false, false, "new", true },     // the store's clock is behind: of what it has put itself, it knows
+        { die_beside, true, true, false, false, "old", true },
     };
     for (int i = 0; i < UTIL_COUNT(cases); i++) {
         world w;
@@ -2861,6 +2863,8 @@ static void test_left_behind(void **state) {
         if (cases[i].alone) util_write_text(util_join(w.dir, "b/n"), "new");
         if (cases[i].alone) assert_int_equal(ckpt_store_put(w.store, "n", util_join(w.dir, "b/n"), false), CKPT_OK);
         assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        const struct timespec behind[2] = { { time(NULL) - 300, 0 }, { time(NULL) - 300, 0 } };
+        if (cases[i].slow) assert_int_equal(utimensat(AT_FDCWD, object(&w, "n"), behind, 0), 0);
         if (cases[i].again) assert_int_equal(close_uploader(&w, 0), CKPT_OK);
         if (cases[i].again) open_beside(&w);
         upload_beside(&w, "a", "x", "x");
