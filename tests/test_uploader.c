@@ -177,7 +177,7 @@ static ckpt_err s_put(ckpt_store *s, const ckpt__store_put *p) {
         snprintf(mark_of(p->name)->mark, sizeof kept_marks->mark, "%s", p->mark != NULL ? p->mark : "");
         pthread_mutex_unlock(&S.lock);
     }
-    if (e == CKPT_OK) { note(p->name); locked_add(&S.puts); go_away(S.puts); }
+    if (e == CKPT_OK) { note(p->name); locked_add(&S.puts); go_away(locked_get(&S.puts)); }
     return e;
 }
 
@@ -194,7 +194,7 @@ static ckpt_err s_part(ckpt_store *s, const ckpt__store_multi *m, const ckpt__bo
     if (part->number < 64) S.part_count[part->number]++;
     pthread_mutex_unlock(&S.lock);
     locked_add(&S.parts);
-    go_away(S.parts);
+    go_away(locked_get(&S.parts));
     return CKPT_OK;
 }
 
