@@ -13405,6 +13405,14 @@ static void ckpt__engine_tell_end(const ckpt_on_progress *hook, const char *phas
     hook->fn(&p, hook->user);
 }
 
+// What fails here while a checkpoint is loaded would be said of its file, which is sound, or of the store that it came from:
+// resume would go on to an older one, or start anew.
+static ckpt_err ckpt__engine_unblamed(ckpt_err e) {
+    bool file = e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND;
+    bool store = e == CKPT_AUTH || e == CKPT_NET || e == CKPT_TIMEOUT;
+    return file || store ? CKPT_CANCELLED : e;
+}
+
 static ckpt_err ckpt__engine_copy_device(ckpt__engine_crew *c, void *dst, const void *src, size_t size, bool to_device) {
     if (c->state == NULL || c->state->copy == NULL)
         return ckpt__error_set(CKPT_ARG, "a tensor is in device memory, but state.copy is not set");
@@ -13416,11 +13424,7 @@ static ckpt_err ckpt__engine_copy_device(ckpt__engine_crew *c, void *dst, const 
     ckpt__error_last.code = before;
     ckpt__os_mutex_unlock(&c->copy_lock);
     if (e == CKPT_OK) return CKPT_OK;
-    // While a file is loaded these would be said of the file, which is sound, or of the store that it came from: resume would go
-    // on to an older one, or start anew.
-    bool file = e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_MISMATCH;
-    bool store = e == CKPT_AUTH || e == CKPT_NET || e == CKPT_TIMEOUT;
-    ckpt_err code = to_device && (file || store) ? CKPT_CANCELLED : e;
+    ckpt_err code = !to_device ? e : e == CKPT_MISMATCH ? CKPT_CANCELLED : ckpt__engine_unblamed(e);
     if (said) return ckpt__error_prefix(code, "state.copy failed for %llu bytes", (unsigned long long)size);
     return ckpt__error_set(code, "state.copy failed with error %d (%s) for %llu bytes", (int)e, ckpt__error_name(e),
                            (unsigned long long)size);
@@ -15182,17 +15186,9 @@ static ckpt_err ckpt__file_commit(ckpt__file_new *n, bool overwrite) {
     return e;
 }
 
-// What keeps this machine from writing a file says nothing of the checkpoint that is read for it, nor of the store that has it:
-// no older one must be taken for that.
-static ckpt_err ckpt__file_unheld(ckpt_err e) {
-    bool file = e == CKPT_IO || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND;
-    bool store = e == CKPT_AUTH || e == CKPT_NET || e == CKPT_TIMEOUT;
-    return file || store ? CKPT_CANCELLED : e;
-}
-
-// The same of a copy of what others have.
+// What keeps this machine from writing or reading a copy of what others have.
 static ckpt_err ckpt__file_unheld_copy(ckpt_err e) {
-    ckpt_err code = ckpt__file_unheld(e);
+    ckpt_err code = ckpt__engine_unblamed(e);
     return code != e ? ckpt__error_prefix(code, "this machine cannot hold a copy of what others have") : e;
 }
 
@@ -15202,9 +15198,9 @@ static ckpt_err ckpt__file_unread_copy(ckpt_err e) {
     return e == CKPT_CORRUPT || e == CKPT_NOT_FOUND ? e : ckpt__file_unheld_copy(e);
 }
 
-// What ckpt__file_unheld says, of an attached file, which is written to where it is bound.
+// The same of an attached file, which is written to where it is bound.
 static ckpt_err ckpt__file_unattached(ckpt_err e, const char *path) {
-    return ckpt__error_prefix(ckpt__file_unheld(e), "cannot write the attached file %s", path);
+    return ckpt__error_prefix(ckpt__engine_unblamed(e), "cannot write the attached file %s", path);
 }
 
 // A small file, whole or absent: the index, a .symlink text.
@@ -41046,6 +41042,11 @@ static ckpt_err ckpt__uploader_sweep(ckpt_uploader *u, const char *name, const c
     return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED ? e : CKPT_OK;     // who may not list never may
 }
 
+// Is a question to the store to be asked another time? Else it goes without its answer: who may not ask never may.
+static bool ckpt__uploader_must_wait(ckpt_err e) {
+    return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED || e == CKPT_NOMEM;
+}
+
 // Gives up what the store holds of an item that is not to be sent any more. What a store cannot give up, no later run can either.
 static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt_err e = CKPT_OK;
@@ -41062,7 +41063,7 @@ static ckpt_err ckpt__uploader_abort(ckpt_uploader *u, ckpt__uploader_item *it) 
 // The same of one that a newer one has overtaken, which must not be kept for ever by a store that lets nobody give up.
 static ckpt_err ckpt__uploader_give_up_parts(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt_err e = ckpt__uploader_abort(u, it);
-    if (e == CKPT_OK || e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED || e == CKPT_NOMEM) return e;
+    if (e == CKPT_OK || ckpt__uploader_must_wait(e)) return e;
     ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "parts of %s stay in the store: %s", it->name, ckpt__error_last.text);
     return CKPT_OK;
 }
@@ -41092,7 +41093,7 @@ static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_i
     memset(&info, 0, sizeof info);
     uint64_t made = ckpt__uploader_made(it), own = ckpt__uploader_newest(u, it->name);
     ckpt_err e = ckpt__send_stat(s, retry, &info);
-    if (e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED || e == CKPT_NOMEM) {
+    if (ckpt__uploader_must_wait(e)) {
         s->curable = true;
         return ckpt__error_prefix(e, "cannot tell whether a newer %s is in %s", it->name, u->store->uri);
     }
@@ -41307,8 +41308,7 @@ static ckpt_err ckpt__uploader_link_overtaken(ckpt_uploader *u, ckpt__uploader_l
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s%s stays at %s, which was published later: %s was left here before",
                         u->store->uri, it->link_name, there, it->link_text);
     ckpt__buf_free(&text);
-    bool passes = e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_CANCELLED || e == CKPT_NOMEM;
-    return passes ? e : CKPT_OK;        // who may not look puts it
+    return ckpt__uploader_must_wait(e) ? e : CKPT_OK;       // who may not look puts it
 }
 
 static ckpt_err ckpt__uploader_link_put(ckpt_uploader *u, ckpt__uploader_link *l, ckpt__uploader_item *it, bool *published) {
