@@ -202,7 +202,6 @@ static void test_round_trips(void **state) {
     assert_no_children();
 }
 
-// Cut short at many lengths: never a success.
 // A file that was cut off is not decoded twice: its tools' words speak of the file, those of a disk that errs of the reading.
 static void test_words_of_reading(void **state) {
     (void)state;
@@ -212,6 +211,7 @@ static void test_words_of_reading(void **state) {
     assert_true(ckpt__codec_is_unread("xz: (stdin): Read error: Stale file handle"));
 }
 
+// Cut short at many lengths: never a success.
 static void test_truncated(void **state) {
     (void)state;
     unsigned char *data = sample(5000);

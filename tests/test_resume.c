@@ -277,6 +277,18 @@ static void listing_read(const char *name, const char *path) {
     if (strcmp(name, "open") == 0 && strstr(path, "/.metadata") != NULL) (void)__atomic_fetch_add(&listings_read, 1, __ATOMIC_SEQ_CST);
 }
 
+// Saves six times, or else resumes: how many listings that reads.
+static int save_or_resume(run *r, bool resumes) {
+    ckpt_timestamp t;
+    run_open(r);
+    listings_read = 0;
+    fault_set_spy(listing_read);
+    if (resumes) ok(ckpt_saver_resume(r->s, &t));
+    fault_set_spy(NULL);
+    for (int i = 10; i <= 60 && !resumes; i += 10) run_save(r, i);
+    return listings_read;
+}
+
 // What keep_best goes by is in no checkpoint of many files that the run has: each is asked for it once, and not at every resume.
 static void test_no_metric_is_noted(void **state) {
     (void)state;
@@ -292,14 +304,7 @@ static void test_no_metric_is_noted(void **state) {
         r->d.ignore_keys_count = 1;
         if (life > 0) ckpt_bind_float(&r->st, "state/metrics/accuracy", &accuracy);
         if (life > 0) r->d.keep_best = "max:state/metrics/accuracy";
-        run_open(r);
-        listings_read = 0;
-        fault_set_spy(listing_read);
-        ckpt_timestamp t;
-        if (life > 0) ok(ckpt_saver_resume(r->s, &t));
-        fault_set_spy(NULL);
-        reads[life] = listings_read;
-        for (int i = 10; i <= 60 && life == 0; i += 10) run_save(r, i);
+        reads[life] = save_or_resume(r, life > 0);
         run_end(r);
     }
     assert_true(reads[1] >= 6);
@@ -315,14 +320,7 @@ static void test_found_is_noted(void **state) {
         run *r = run_new(dir);
         r->d.sharded = true;
         r->d.sharded_prefix_dir = "ba{batch}";
-        run_open(r);
-        listings_read = 0;
-        fault_set_spy(listing_read);
-        ckpt_timestamp t;
-        if (life > 0) ok(ckpt_saver_resume(r->s, &t));
-        fault_set_spy(NULL);
-        reads[life] = listings_read;
-        for (int i = 10; i <= 60 && life == 0; i += 10) run_save(r, i);
+        reads[life] = save_or_resume(r, life > 0);
         if (life > 0) assert_int_equal(r->s->index.lines[5].number, 6);
         run_end(r);
         if (life == 0) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
