@@ -353,11 +353,13 @@ static void test_removals_elsewhere(void **state) {
         gone = 1;
         watched = &w;
         w.staging = hidden;
+        ckpt__uploader_pause(w.u, 1);       // "b" is not done, nor its record removed, while this listens
         watch(hear_removals);
         ckpt__upload up = ticket_for(&w);
         if (early) ticket = begin(w.u, &up);
         else ok(ckpt_upload_file(w.u, "n", file_of(w.b, "n", 'b'), true));
         watch(NULL);
+        ckpt__uploader_pause(w.u, -1);
         assert_int_equal(get(&gone), 0);
         if (early) ckpt__uploader_abandon(w.u, ticket);
         w.staging = NULL;
