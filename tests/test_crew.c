@@ -602,7 +602,7 @@ static void test_whole_apart(void **state) {
 }
 
 static void no_temp(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strstr(path, "/new/tmp/") != NULL) fault_arm_call("open", EIO, 1);
+    if (strcmp(name, "open") == 0 && strstr(path, "/new/tmp/") != NULL) fault_arm_here("open", EIO);
 }
 
 // A machine that has no folder for temporary files gets one. Where none can be made, that is no fault of the checkpoint: the ranks do
@@ -640,7 +640,7 @@ static bool copy_is_made;
 static void copy_unread(const char *name, const char *path) {
     if (strstr(path, "/copies/.ba2.pt.") == NULL) return;
     if (strcmp(name, "rename") == 0) makes_copy = true, FAULT_SET(copy_is_made, true);
-    if (strcmp(name, "open") == 0 && FAULT_GET(copy_is_made) && !makes_copy) fault_arm_call("open", EIO, 1);
+    if (strcmp(name, "open") == 0 && FAULT_GET(copy_is_made) && !makes_copy) fault_arm_here("open", EIO);
 }
 
 static void test_whole_apart_copy_unread(void **state) {
@@ -704,9 +704,9 @@ static int unheld_errnum;
 static bool unheld_there;       // there is a folder, in which nothing can be made
 
 static void unheld_spy(const char *name, const char *path) {
-    if (lacks_sight && unheld_there && strcmp(name, "open") == 0 && strstr(path, "/small/") != NULL) fault_arm_call("open", unheld_errnum, 1);
+    if (lacks_sight && unheld_there && strcmp(name, "open") == 0 && strstr(path, "/small/") != NULL) fault_arm_here("open", unheld_errnum);
     if (!lacks_sight || strcmp(name, "lstat") != 0 || strstr(path, "/rank0/") == NULL) return;
-    fault_arm_call("lstat", ENOENT, 1);
+    fault_arm_here("lstat", ENOENT);
     if (!unheld_there) (void)rmdir(getenv("TMPDIR"));
     if (unheld_errnum == EIO) bucket_fail(unheld_bucket, "get run/ba2.pt", CKPT_IO, -1);      // which writes what it gets
 }
@@ -714,7 +714,7 @@ static void unheld_spy(const char *name, const char *path) {
 static void unheld_watch(const char *name, const char *path, int fd) {
     (void)fd;
     bool makes = lacks_sight && !unheld_there && unheld_errnum != EIO && unheld_errnum != 0;
-    if (makes && strcmp(name, "opendir") == 0 && strstr(path, "/small") != NULL) fault_arm_call("mkdir", unheld_errnum, 1);
+    if (makes && strcmp(name, "opendir") == 0 && strstr(path, "/small") != NULL) fault_arm_here("mkdir", unheld_errnum);
 }
 
 static void load_unseeing(tr_rank *r, void *arg) {
@@ -780,7 +780,7 @@ static __thread bool marks_stale;
 static void mark_is_stale(const char *name, const char *path) {
     if (!marks_stale || strcmp(name, "open") != 0 || !ckpt__txt_ends(path, "/ba2.pt")) return;
     marks_stale = false;
-    fault_arm_call("pread", ESTALE, 1);
+    fault_arm_here("pread", ESTALE);
 }
 
 static void load_unmarked(tr_rank *r, void *arg) {
@@ -810,7 +810,7 @@ static int unseen_errnum;
 
 static void unseen_watch(const char *name, const char *path, int fd) {
     (void)fd;
-    if (strcmp(name, "opendir") == 0 && strstr(path, "/rank1") != NULL) fault_arm_call("opendir", unseen_errnum, 1);
+    if (strcmp(name, "opendir") == 0 && strstr(path, "/rank1") != NULL) fault_arm_here("opendir", unseen_errnum);
 }
 
 static void test_whole_unseen(void **state) {
@@ -843,7 +843,7 @@ static void test_whole_unseen(void **state) {
 static const char *unseen_newest;
 
 static void newest_unseen(const char *name, const char *path) {
-    if (strcmp(name, "stat") == 0 && strstr(path, unseen_newest) != NULL) fault_arm_call("stat", unseen_errnum, 1);
+    if (strcmp(name, "stat") == 0 && strstr(path, unseen_newest) != NULL) fault_arm_here("stat", unseen_errnum);
 }
 
 static void test_whole_unseen_newest(void **state) {
@@ -2671,7 +2671,7 @@ static void test_death_at_first(void **state) {
 
 // A server of files that does not answer for a moment: nothing says that a folder is not finished, and what is in it stays.
 static void listing_unseen(const char *name, const char *path) {
-    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/.metadata")) fault_arm_call("lstat", EIO, 1);
+    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/.metadata")) fault_arm_here("lstat", EIO);
 }
 
 static void open_unseeing(tr_rank *r, void *arg) {
@@ -2715,7 +2715,7 @@ static void test_listing_unseen(void **state) {
 }
 
 static void tar_unseen(const char *name, const char *path) {
-    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/ba1-rank1.pt.tar")) fault_arm_call("lstat", EIO, 1);
+    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/ba1-rank1.pt.tar")) fault_arm_here("lstat", EIO);
 }
 
 // TARS: a rank cannot look at its file of a name that is saved again, and then another cannot write its own: what there was stays.
@@ -2757,7 +2757,7 @@ static int renamed_state;               // 1: the fault is rank 1's rename
 static void rename_fails(const char *name, const char *path) {
     if (strcmp(name, "rename") != 0) return;
     if (ckpt__txt_ends(path, "/ba1-rank1.pt.tar") && __atomic_load_n(&renamed_state, __ATOMIC_SEQ_CST) == 0) {
-        fault_arm_call("rename", EIO, 1);
+        fault_arm_here("rename", EIO);
         __atomic_store_n(&renamed_state, 1, __ATOMIC_SEQ_CST);
     }
     if (!ckpt__txt_ends(path, "/ba1-rank0.pt.tar")) return;
@@ -2769,7 +2769,7 @@ static void rename_fails(const char *name, const char *path) {
 static void link_of_rank_0_fails(const char *name, const char *path, int fd) {
     (void)fd;
     if (strcmp(name, "linkat") != 0) return;
-    if (strstr(path, "/.ba1-rank0.pt.tar.") != NULL) fault_arm_call("linkat", EPERM, 1);
+    if (strstr(path, "/.ba1-rank0.pt.tar.") != NULL) fault_arm_here("linkat", EPERM);
     else while (__atomic_load_n(&fault_hits, __ATOMIC_SEQ_CST) == 0) ckpt__os_sleep(0.001);
 }
 
@@ -3575,7 +3575,7 @@ static int listings_fail;
 
 static void listing_full(const char *name, const char *path) {
     bool one = strcmp(name, "open") == 0 && strstr(path, "ckpt-listing") != NULL;
-    if (one && __atomic_fetch_sub(&listings_fail, 1, __ATOMIC_SEQ_CST) > 0) fault_arm_call("open", ENOSPC, 1);
+    if (one && __atomic_fetch_sub(&listings_fail, 1, __ATOMIC_SEQ_CST) > 0) fault_arm_here("open", ENOSPC);
 }
 
 // The directory is the process's: all ranks meet, one goes, all go on.
@@ -3764,7 +3764,7 @@ static void test_uploaded_while_one_was_elsewhere(void **state) {
 }
 
 static void fail_second(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strstr(path, "ba1-rank1") != NULL) fault_arm_call("open", EIO, 1);
+    if (strcmp(name, "open") == 0 && strstr(path, "ba1-rank1") != NULL) fault_arm_here("open", EIO);
 }
 
 static void fail_and_go(tr_rank *r, void *arg) {
@@ -4806,7 +4806,7 @@ static void tars_go_on(plan *p, int number, int saves) {
 static char stale_tar[4096];
 
 static void tar_is_stale(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strcmp(path, stale_tar) == 0) fault_arm_call("open", ESTALE, 1);
+    if (strcmp(name, "open") == 0 && strcmp(path, stale_tar) == 0) fault_arm_here("open", ESTALE);
 }
 
 // One rank's tarball is damaged, or no machine has one any more, or one's server is away: the newest save is gone on from all the same,
@@ -4836,7 +4836,7 @@ static void test_tars_fetched(void **state) {
 static __thread bool asks_stale;
 
 static void tar_is_unseen(const char *name, const char *path) {
-    if (asks_stale && strcmp(name, "lstat") == 0 && strcmp(path, stale_tar) == 0) fault_arm_call("lstat", ESTALE, 1);
+    if (asks_stale && strcmp(name, "lstat") == 0 && strcmp(path, stale_tar) == 0) fault_arm_here("lstat", ESTALE);
 }
 
 static void load_unseen_tar(tr_rank *r, void *arg) {

@@ -217,7 +217,7 @@ static int         spoils_left;
 static void spoil(const char *name, const char *path) {
     if (strcmp(name, "open") != 0 || !ckpt__txt_ends(path, "/.ckpt-index.jsonl") || spoils_left == 0) return;
     spoils_left--;
-    fault_arm_call(spoils, EIO, 1);
+    fault_arm_here(spoils, EIO);
 }
 
 static void spoil_index(const char *call, int count) {
@@ -348,7 +348,7 @@ static run *run_sharded(const char *dir) {
 }
 
 static void listing_unseen(const char *name, const char *path) {
-    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/.metadata")) fault_arm_call("lstat", EIO, 1);
+    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/.metadata")) fault_arm_here("lstat", EIO);
 }
 
 // Nor does it say that a directory is not finished when its listing cannot be looked at: gc takes none of its files.
@@ -549,8 +549,8 @@ static void test_no_runs_folder(void **state) {
 
 // What never becomes readable, and no link was seen there, ends no clean-up.
 static void never_seen(const char *name, const char *path) {
-    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/broken")) fault_arm_call("lstat", EIO, 1);
-    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, "/unread.txt")) fault_arm_call("open", EIO, 1);
+    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, "/broken")) fault_arm_here("lstat", EIO);
+    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, "/unread.txt")) fault_arm_here("open", EIO);
 }
 
 static void test_never_seen(void **state) {
@@ -696,7 +696,7 @@ static void test_verdict_taken_back(void **state) {
 }
 
 static void ba2_unread(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, "/ba2.pt")) fault_arm_call("open", EIO, 1);
+    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, "/ba2.pt")) fault_arm_here("open", EIO);
 }
 
 // gc takes nobody's word for damage: what was put right stays, and so does what cannot be read just now.
@@ -726,7 +726,7 @@ static void test_verdict_looked_at_again(void **state) {
 static int listing_opened;
 static void listing_unread(const char *name, const char *path) {         // whose it is can be read, and no more
     if (strcmp(name, "open") != 0 || !ckpt__txt_ends(path, "/ba1/.metadata")) return;
-    if (++listing_opened % 2 == 0) fault_arm_call("open", EIO, 1);
+    if (++listing_opened % 2 == 0) fault_arm_here("open", EIO);
 }
 
 // A listing that cannot be read for the moment is no damaged one, where the index is lost, and no old one.

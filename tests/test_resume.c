@@ -209,7 +209,7 @@ static bool is_pinned(const char *dir, const char *name) {
 }
 
 static void index_away(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, CKPT__INDEX_FILE)) fault_arm_call("open", ETIMEDOUT, 1);
+    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, CKPT__INDEX_FILE)) fault_arm_here("open", ETIMEDOUT);
 }
 
 // An index that may not be read, or cannot be reached now, is not taken for lost: it has the pins. [1] of a server that is away for a
@@ -248,7 +248,7 @@ static void test_index_out_of_reach(void **state) {
 static const char *silent_dir;
 
 static void silent_once(const char *name, const char *path) {
-    if (strcmp(name, "lstat") == 0 && strcmp(path, silent_dir) == 0) fault_arm_call("lstat", ETIMEDOUT, 1);
+    if (strcmp(name, "lstat") == 0 && strcmp(path, silent_dir) == 0) fault_arm_here("lstat", ETIMEDOUT);
 }
 
 // A folder that does not answer for a moment is not one that is missing: what came to it since the saver was opened is found.
@@ -420,7 +420,7 @@ static void test_foreign_file(void **state) {
 }
 
 static void unread_20(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strstr(path, "/ba20.pt") != NULL) fault_arm_call("pread", EIO, 1);
+    if (strcmp(name, "open") == 0 && strstr(path, "/ba20.pt") != NULL) fault_arm_here("pread", EIO);
 }
 
 // What could not be read just now, and what is whole and somebody else's, is passed over and no more: whoever cleans up what is damaged
@@ -1022,7 +1022,7 @@ static const char *attached_call;
 static int attached_errnum;
 
 static void attached_spy(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strstr(path, "/.words.txt.") != NULL) fault_arm_call(attached_call, attached_errnum, 1);
+    if (strcmp(name, "open") == 0 && strstr(path, "/.words.txt.") != NULL) fault_arm_here(attached_call, attached_errnum);
 }
 
 static void test_attached_unwritten(void **state) {

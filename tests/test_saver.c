@@ -1282,7 +1282,7 @@ static bool disk_full, index_created;   // the index's temporary cannot be creat
 static void fill_disk(const char *name, const char *path) {
     if (!disk_full || strcmp(name, "open") != 0 || strstr(path, "/..ckpt-index.jsonl.") == NULL) return;
     if (index_created) fault_arm_always("pwrite", ENOSPC);
-    else fault_arm_call("open", ENOSPC, 1);
+    else fault_arm_here("open", ENOSPC);
 }
 
 // There is room when a checkpoint's blocks are free, which they are not before its last descriptor is closed.

@@ -2111,7 +2111,7 @@ static const char *full_for;            // "/..ckpt-index" or "/..ckpt-remote": 
 
 static void fill_disk(const char *name, const char *path) {
     const char *what = __atomic_load_n(&full_for, __ATOMIC_SEQ_CST);
-    if (what != NULL && strcmp(name, "open") == 0 && strstr(path, what) != NULL) fault_arm_call("open", ENOSPC, 1);
+    if (what != NULL && strcmp(name, "open") == 0 && strstr(path, what) != NULL) fault_arm_here("open", ENOSPC);
 }
 
 // There is room when a checkpoint's blocks are free, which they are not before its last descriptor is closed.
@@ -3865,7 +3865,7 @@ static int unheld_errnum;
 static void unheld_spy(const char *name, const char *path) {
     if (strcmp(name, "open") != 0 || strstr(path, unheld_name) == NULL) return;
     if (strcmp(unheld_call, "pwrite") == 0) fault_arm_always(unheld_call, unheld_errnum);       // what passes is tried again
-    else fault_arm_call(unheld_call, unheld_errnum, 1);
+    else fault_arm_here(unheld_call, unheld_errnum);
 }
 
 // files: a store with ranges, which the library itself writes to the disk; a sharded checkpoint in it is compressed.

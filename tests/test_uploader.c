@@ -1128,8 +1128,8 @@ static int refusing;                // calls that have failed
 
 static void refuse_record(const char *name, const char *path, int fd) {
     (void)fd;
-    if (refusing == 0 && strcmp(name, "fsync") == 0) fault_arm_call("fsync", EIO, 1);
-    else if (refusing == 1 && strcmp(name, "unlink") == 0 && ckpt__txt_ends(path, ".upload")) fault_arm_call("unlink", EACCES, 1);
+    if (refusing == 0 && strcmp(name, "fsync") == 0) fault_arm_here("fsync", EIO);
+    else if (refusing == 1 && strcmp(name, "unlink") == 0 && ckpt__txt_ends(path, ".upload")) fault_arm_here("unlink", EACCES);
     else return;
     refusing++;
 }
@@ -1294,7 +1294,7 @@ static void test_changed_unseen(void **state) {
 static const char *bad_file;            // it cannot be opened
 
 static void see_bad_file(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strcmp(path, bad_file) == 0) fault_arm_call("open", EIO, 1);
+    if (strcmp(name, "open") == 0 && strcmp(path, bad_file) == 0) fault_arm_here("open", EIO);
 }
 
 // A staged file on a bad block says nothing of the store: the others go as soon as that is back.
@@ -1335,7 +1335,7 @@ static int mount_away;                  // so many opens of files in the bucket 
 static void see_mount_away(const char *name, const char *path) {
     if (strcmp(name, "open") != 0 || strstr(path, "/bucket/") == NULL || __atomic_load_n(&mount_away, __ATOMIC_SEQ_CST) <= 0) return;
     (void)__atomic_sub_fetch(&mount_away, 1, __ATOMIC_SEQ_CST);
-    fault_arm_call("open", ENOTCONN, 1);
+    fault_arm_here("open", ENOTCONN);
 }
 
 // The folder of a file:// store is on a server that is away: for a moment nobody hears of it, for longer it is told, and goes later.
@@ -1396,7 +1396,7 @@ static void test_local_failures_pass(void **state) {
 static int unread_why;              // the errno of what cannot be read
 
 static void open_no_note(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, ".link")) fault_arm_call("open", unread_why, 1);
+    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, ".link")) fault_arm_here("open", unread_why);
 }
 
 static void date_link(const world *w, int days) {
@@ -2723,7 +2723,7 @@ static void test_damaged_records(void **state) {
 static const char *unseen;          // an ending of names of files that a server of files says nothing of
 
 static void see_not(const char *name, const char *path) {
-    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, unseen)) fault_arm_call("lstat", EIO, 1);
+    if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, unseen)) fault_arm_here("lstat", EIO);
 }
 
 // A server of files does not answer for a moment when what a dead process has left is taken up: nothing says that it is gone.
@@ -2752,7 +2752,7 @@ static char unread[4096];           // the first record that is opened; "": none
 static void open_first_not(const char *name, const char *path) {
     if (strcmp(name, "open") != 0 || !ckpt__txt_ends(path, ".upload")) return;
     if (unread[0] == 0) (void)snprintf(unread, sizeof unread, "%s", path);
-    if (strcmp(path, unread) == 0) fault_arm_call("open", unread_why, 1);
+    if (strcmp(path, unread) == 0) fault_arm_here("open", unread_why);
 }
 
 // A record that cannot be read, which may be so for ever, keeps none of the other files of its process from going.
@@ -2975,7 +2975,7 @@ static void test_parts_of_newer(void **state) {
 
 static void no_lock(const char *name, const char *path) {
     if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, ".lock") && strstr(path, CKPT__UPLOADER_FOLDER) != NULL)
-        fault_arm_call("open", unread_why, 1);
+        fault_arm_here("open", unread_why);
 }
 
 // Another staging folder is named than the hidden one that an earlier process has used, and whose server does not answer, or that led to
@@ -3260,7 +3260,7 @@ static const char *denied;          // a call, and what it may not look at: the 
 static const char *denied_end;
 
 static void deny(const char *name, const char *path) {
-    if (strcmp(name, denied) == 0 && ckpt__txt_ends(path, denied_end)) fault_arm_call(name, strcmp(name, "open") == 0 ? EMFILE : EIO, 1);
+    if (strcmp(name, denied) == 0 && ckpt__txt_ends(path, denied_end)) fault_arm_here(name, strcmp(name, "open") == 0 ? EMFILE : EIO);
 }
 
 // Who wants descriptors, or an answer from a server of files, has not seen a dead owner, nor that there is no staging folder.
@@ -3290,7 +3290,7 @@ static void test_pending_unseen(void **state) {
 static const char *shut;            // an ending of names of files that cannot be opened
 
 static void open_not(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, shut)) fault_arm_call("open", unread_why, 1);
+    if (strcmp(name, "open") == 0 && ckpt__txt_ends(path, shut)) fault_arm_here("open", unread_why);
 }
 
 // A record, or a journal, that cannot be read is told of, and the call fails: nobody is to believe that nothing waits.

@@ -65,6 +65,12 @@ static const char *fault_only;      // count calls of this name alone; NULL: of 
 static int         fault_calls;     // counted since fault_arm
 static int         fault_hits;
 static const char *fault_where;     // the call that failed
+static int         fault_arming;    // grows when all are disarmed
+
+// What a spy arms on its thread alone.
+static __thread const char *fault_own_name;
+static __thread int         fault_own_errnum;
+static __thread int         fault_own_arming;
 // Hears of calls that change or look through folders, and of closes and pwrites, before they are made; path NULL: of fd. It may take its time.
 static void      (*fault_watch)(const char *name, const char *path, int fd);
 static void      (*fault_spy)(const char *name, const char *path);      // the same of opens, stats, lstats and renames, and may arm a fault for this very call
@@ -129,15 +135,25 @@ FAULT_FN void fault_arm_call(const char *name, int errnum, int nth) {
     __atomic_store_n(&fault_errnum, errnum, __ATOMIC_SEQ_CST);
 }
 
+// The next call of that name on this very thread fails: for a spy, which hears of a call that other threads may make as well.
+FAULT_FN void fault_arm_here(const char *name, int errnum) {
+    __atomic_store_n(&fault_hits, 0, __ATOMIC_SEQ_CST);
+    FAULT_SET(fault_where, "");
+    fault_own_name = name;
+    fault_own_errnum = errnum;
+    fault_own_arming = FAULT_GET(fault_arming);
+}
+
 // Every call of that name fails, if it is one that needs room.
 FAULT_FN void fault_arm_always(const char *name, int errnum) {
     fault_arm_call(name, errnum, 1);
     FAULT_SET(fault_stays, true);
 }
 
-// No more faults. Did one happen?
+// No more faults, on no thread. Did one happen?
 FAULT_FN bool fault_disarm(void) {
     __atomic_store_n(&fault_errnum, 0, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&fault_arming, 1, __ATOMIC_SEQ_CST);
     return __atomic_load_n(&fault_hits, __ATOMIC_SEQ_CST) > 0;
 }
 
@@ -156,8 +172,20 @@ FAULT_FN void fault_tell_spy(const char *name, const char *path) {
     if (spy != NULL) spy(name, path);
 }
 
+// What is armed on this thread alone, and then no more.
+FAULT_FN int fault_take_own(const char *name) {
+    int errnum = fault_own_errnum;
+    if (errnum == 0 || fault_own_arming != FAULT_GET(fault_arming)) return 0;
+    if (fault_own_name == NULL || strcmp(fault_own_name, name) != 0) return 0;
+    fault_own_errnum = 0;
+    if (__atomic_fetch_add(&fault_hits, 1, __ATOMIC_SEQ_CST) == 0) FAULT_SET(fault_where, name);
+    return errnum;
+}
+
 // The errno to fail with, 0 for none, FAULT_SHORT to move half.
 FAULT_FN int fault_take(const char *name, int flags, bool moves) {
+    int own = fault_take_own(name);
+    if (own != 0) return own;
     int errnum = __atomic_load_n(&fault_errnum, __ATOMIC_SEQ_CST);
     if (errnum == 0) return 0;
     if (errnum == EINTR && (flags & FAULT_INTR) == 0) return 0;
