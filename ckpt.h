@@ -16343,7 +16343,8 @@ typedef struct ckpt__index_line {
     bool              removing;         // not stored: a store has been asked to remove it
     double            refused_at;       // not stored: when the store would not; 0: it was not asked, or did not refuse
     bool              inherited;        // not stored: an earlier process handed it over, or it failed: the uploader finishes it
-    bool              wary;             // not stored: inherited, and what the store has under its name is not this run's
+    bool              wary;             // not stored: inherited, and what the store has under its name is not this run's, or,
+                                        // of a folder, could not be seen
     bool              counted;          // not stored: it failed in this process, which was told
     bool              unsent;           // not stored: it could not be handed over for every store
     bool              passed;           // not stored: the run has gone on from another one, before it or beside it
@@ -41083,15 +41084,21 @@ static ckpt_err ckpt__uploader_look_first(const ckpt__uploader_item *it, ckpt__s
     return ckpt__error_prefix(e, "cannot upload %s to %s", s->name, s->store->uri);
 }
 
+// Was what a store has of a name, or what this uploader has put there, made later than a file of that moment? A store that keeps
+// no marks does not tell. The clock that dated what another put may have been ahead: the store must not say that it was put
+// before the file was made. Some say whole seconds.
+static bool ckpt__uploader_knows_newer(ckpt_uploader *u, const char *name, const ckpt__store_stat *info, uint64_t made) {
+    bool agrees = info->modified <= 0 || (info->modified + 1.0) * 1e6 >= (double)made;
+    return ckpt__uploader_newest(u, name) > made || (ckpt__uploader_dated(info->mark) > made && agrees);
+}
+
 // What a dead process left to be put over what is there is not put over what was made later: another staging folder may have
-// been in use meanwhile, or this one was out of reach. *over: it is not sent, for that, or for it is there itself. A store that
-// keeps no marks does not tell; who may not look puts it. The clock that dated what another put may have been ahead: the store
-// must not say that it was put before the file was made. Some say whole seconds.
+// been in use meanwhile, or this one was out of reach. *over: it is not sent, for that, or for it is there itself. Who may not
+// look puts it.
 static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__send *s, const ckpt__retry *retry,
                                               bool *over) {
     ckpt__store_stat info;
     memset(&info, 0, sizeof info);
-    uint64_t made = ckpt__uploader_made(it), own = ckpt__uploader_newest(u, it->name);
     ckpt_err e = ckpt__send_stat(s, retry, &info);
     if (ckpt__uploader_must_wait(e)) {
         s->curable = true;
@@ -41105,8 +41112,7 @@ static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_i
         s->curable = true;
         return ckpt__error_prefix(settled, "cannot upload %s to %s", s->name, u->store->uri);
     }
-    bool agrees = info.modified <= 0 || (info.modified + 1.0) * 1e6 >= (double)made;
-    it->overtaken = !ours && (own > made || (ckpt__uploader_dated(info.mark) > made && agrees));
+    it->overtaken = !ours && ckpt__uploader_knows_newer(u, it->name, &info, ckpt__uploader_made(it));
     if (it->overtaken)
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN,
                         "%s%s stays as it is: it was made later than what an earlier process left of %s, which is dropped",
@@ -42862,6 +42868,25 @@ static bool ckpt__remote_brings(const ckpt__remote *r, const char *name, uint64_
     bool brings = it != NULL && it->kind == CKPT__UPLOADER_PUT && it->size == size && it->has_crc && it->crc == crc;
     ckpt__os_mutex_unlock(&u->lock);
     return brings;
+}
+
+// Asks what an object is that is to be handed over again. A store that does not answer is not asked for each of the many that may
+// have been left while it was away.
+static ckpt_err ckpt__remote_see(ckpt__remote *r, const char *name, ckpt__store_stat *info) {
+    memset(info, 0, sizeof *info);
+    ckpt_err e = r->silent ? CKPT_NET : ckpt__fetch_stat(r->store, name, info, ckpt__remote_retry(r));
+    r->silent = e == CKPT_NET || e == CKPT_TIMEOUT;
+    return e;
+}
+
+// Would the uploader drop a listing of that text, saved then, for there is a newer one? *unseen: the store did not answer.
+static bool ckpt__remote_has_newer(ckpt__remote *r, const char *name, const ckpt__buf *text, double saved_at, bool *unseen) {
+    ckpt__store_stat info;
+    ckpt_err e = ckpt__remote_see(r, name, &info);
+    *unseen = ckpt__uploader_must_wait(e);
+    if (e != CKPT_OK || info.hollow) memset(&info, 0, sizeof info);
+    bool same = info.has_crc && info.size == text->len && info.crc == ckpt__digest_crc32(0, text->data, text->len);
+    return !same && ckpt__uploader_knows_newer(r->uploader, name, &info, (uint64_t)(saved_at * 1e6));
 }
 
 // What an earlier process left, or what failed, and this one's uploader finishes: where is it now? The uploader forgets a file
@@ -51037,6 +51062,7 @@ static ckpt_err ckpt__saver_fly(ckpt_saver *s, ckpt__remote *r, const ckpt__inde
         item.overwrite = overwrite;
         item.durable = true;
         item.saved_at = line->saved_at;
+        item.made = line->inherited && line->wary ? line->saved_at : 0;         // a newer one that is there stays
         item.has_crc = f != NULL && f->has_crc;
         item.crc = f != NULL ? f->crc : 0;
         item.done = ckpt__saver_flew;
@@ -56397,7 +56423,9 @@ static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
 // failed. Rank 0 tells of it; then come its name and its files, each "size crc has_crc name", with a NUL behind each.
 typedef struct ckpt__crew_rest {
     ckpt__index_line line;              // without its name, which is this rank's own copy of what was told
-    uint64_t         stores;            // a bit for each destination that lacks it; 0: there is none
+    bool             found;             // there is one
+    uint64_t         stores;            // a bit for each destination that lacks it, and to which it goes
+    uint64_t         unseen;            // and for those of them that did not say whether they have a newer one of its name
     int64_t          files;
     int64_t          rounds;            // files of the rank that has to hand over most
 } ckpt__crew_rest;
@@ -56486,6 +56514,36 @@ static void ckpt__crew_consider(ckpt_saver *s, int at, bool older, ckpt__crew_re
     ckpt__buf_add(told, l->name, strlen(l->name) + 1);
 }
 
+// Rank 0: another machine may have saved the same step later, and published it. None of its files must give way to one of this
+// checkpoint, whose listing the uploader would drop then: that store is left out. The listings decide for all files: those that
+// no listing tells of are no checkpoint, and clocks of ranks differ.
+static ckpt_err ckpt__crew_leave_newer(ckpt_saver *s, ckpt__crew_rest *rest, const ckpt__buf *listing) {
+    ckpt__buf name, link;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    for (int i = 0; i < s->remote_count && i < 64 && e == CKPT_OK; i++) {
+        ckpt__remote *r = &s->remotes[i];
+        uint64_t bit = (uint64_t)1 << i;
+        bool unseen = false;
+        if ((rest->stores & bit) == 0) continue;
+        e = ckpt__saver_remote_names(s, r, &rest->line.t, &name, &link);
+        bool newer = e == CKPT_OK && ckpt__remote_has_newer(r, name.data, listing, rest->line.saved_at, &unseen);
+        if (unseen) rest->unseen |= bit;
+        if (!newer) continue;
+        rest->stores &= ~bit;
+        (void)ckpt__error_set(CKPT_EXISTS, "a newer %s is in %s: what an earlier process left of it is not published", name.data,
+                              r->store->uri);
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+        ckpt__saver_note_failure(s, true);
+        (void)ckpt__os_add64(&s->shared->upload_failed, 1);
+        ckpt__saver_mark_failed(s, r, rest->line.number);
+    }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    return e;
+}
+
 // Rank 0: is the checkpoint of time t, which was loaded just now, in the folder and not in every store? older not NULL: the
 // next one that is left and older than save *older, which becomes its number. listing: its .metadata.
 static ckpt_err ckpt__crew_look(ckpt_saver *s, const ckpt_timestamp *t, uint64_t *older, ckpt__crew_rest *rest, ckpt__buf *told,
@@ -56500,7 +56558,8 @@ static ckpt_err ckpt__crew_look(ckpt_saver *s, const ckpt_timestamp *t, uint64_t
     while (older != NULL && rest->stores == 0 && (*older = ckpt__crew_next_left(s, *older)) != 0)
         ckpt__crew_consider(s, ckpt__remote_find(&s->index, *older), true, rest, told, &path);
     ckpt__saver_leave(s);
-    if (rest->stores != 0 && path.err == CKPT_OK) {
+    rest->found = rest->stores != 0;
+    if (rest->found && path.err == CKPT_OK) {
         e = ckpt__file_slurp(listing, path.data, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
         if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, listing->data, listing->len);
         if (e == CKPT_OK) {
@@ -56514,6 +56573,7 @@ static ckpt_err ckpt__crew_look(ckpt_saver *s, const ckpt_timestamp *t, uint64_t
                 ckpt__buf_byte(told, 0);
             }
             ckpt__shard_free(&m);
+            e = ckpt__crew_leave_newer(s, rest, listing);
         }
     }
     if (e == CKPT_OK) e = told->err != CKPT_OK ? told->err : path.err;
@@ -56589,8 +56649,7 @@ static ckpt_err ckpt__crew_share_out(ckpt_saver *s, const char *dir, ckpt__crew_
     return e;
 }
 
-// Hands over one file, unless the store or the uploader has it already. A store that does not answer is not asked for each of the
-// many that may have been left while it was away.
+// Hands over one file, unless the store or the uploader has it already.
 static ckpt_err ckpt__crew_send_again(ckpt_saver *s, ckpt__saver_flight *f, const char *dir, const ckpt__crew_file *file) {
     ckpt__remote *r = &s->remotes[f->to];
     ckpt__buf name, path;
@@ -56609,8 +56668,7 @@ static ckpt_err ckpt__crew_send_again(ckpt_saver *s, ckpt__saver_flight *f, cons
         f->state = CKPT__PART_BUSY;
         f->asks = true;
     } else if (e == CKPT_OK) {
-        ckpt_err seen = r->silent ? CKPT_NET : ckpt__fetch_stat(r->store, name.data, &info, ckpt__remote_retry(r));
-        r->silent = seen == CKPT_NET || seen == CKPT_TIMEOUT;
+        ckpt_err seen = ckpt__remote_see(r, name.data, &info);
         if (seen == CKPT_OK && file->has_crc && info.has_crc && info.size == file->size && info.crc == file->crc)
             f->state = CKPT__PART_DURABLE;
         else e = ckpt__saver_fly(s, r, &f->line, path.data, file->name, true, f);
@@ -56634,6 +56692,7 @@ static ckpt_err ckpt__crew_plan_rest(ckpt_saver *s, const ckpt__crew_rest *rest,
             f->to = to;
             f->line = rest->line;
             f->line.inherited = true;           // the link may lead to a later one by now
+            f->line.wary = (rest->unseen >> to & 1) != 0;
             f->line.name = ckpt__mem_copy_text(&s->allocator, name);
             f->overwrite = true;
             f->more = k + 1 < rest->rounds;
@@ -56785,7 +56844,7 @@ static bool ckpt__crew_take_up_one(ckpt_saver *s, const ckpt_timestamp *t, uint6
     ckpt__buf_free(&told);
     ckpt__buf_free(&listing);
     *result = e;
-    return (e != CKPT_OK || rest.stores != 0) && s->crew.broken.code == CKPT_OK;
+    return (e != CKPT_OK || rest.found) && s->crew.broken.code == CKPT_OK;
 }
 
 // What all have loaded may never have got to a store. It is the checkpoint that a machine with empty disks would go on from, and

@@ -5519,23 +5519,25 @@ static void test_link_was_copied(void **state) {
     }
 }
 
-// The store is away still: each rank asks it for one file, and not for all that were left. What was handed over goes when it is back.
+// The store is away still: each rank asks it for one object, and not for all that were left. What was handed over goes when it is back.
 static void resume_away(tr_rank *r, void *arg) {
     ckpt_uploader *u;
     ckpt_timestamp t;
     member *m = in_flight_new(r, (plan *)arg, &u);
     m->d.resume_offline = true;
     if (member_open(m)) {
+        ckpt__uploader_pause(u, 1);             // before it puts a file it asks as well
         TR_OK(r, ckpt_saver_resume(m->s, &t));
         TR_CHECK(r, t.batch == 3);
-        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
         TR_OK(r, tr_barrier(r));
         if (r->rank == 0) {
             TR_CHECK(r, bucket_count(upload_to, "size run/ba1/__") + bucket_count(upload_to, "size run/ba2/__") == 0);
-            TR_CHECK(r, bucket_count(upload_to, "size run/ba3/__") == 2);
-            bucket_fail(upload_to, NULL, CKPT_OK, 0);
+            TR_CHECK(r, bucket_count(upload_to, "size run/ba3/__") == 1);
         }
         TR_OK(r, tr_barrier(r));
+        ckpt__uploader_pause(u, -1);
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        all_fail(r, upload_to, NULL, 0);
         TR_OK(r, member_step(m, 4));
         while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
         for (int64_t i = 0, there = 0; i < 200 && there == 0; i++) {
@@ -5562,6 +5564,114 @@ static void test_killed_in_flight_and_away(void **state) {
     tr_run(tr_new(2), resume_away, &p);
     for (int i = 1; i <= 4; i++) assert_true(bucket_has(upload_to, util_fmt("run/ba%d/.metadata", i)));
     bucket_end(upload_to);
+}
+
+// Another job, on other disks, has saved the same steps meanwhile, and what it has published is newer than what was left here: none of
+// its files gives way to one that was left, whether the store tells at once or is away when that is handed over again. Files that no
+// listing tells of are no checkpoint: there what was left takes their place.
+enum { NEWER_SEEN, NEWER_AWAY, NEWER_HALF, NEWER_CASES };
+
+// The store tells of each object when it was put.
+static ckpt_err stat_dated(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    struct stat st;
+    ckpt_err e = ckpt__store_custom_table.stat(store, name, out, t);
+    if (e != CKPT_OK || stat(bucket_path(upload_to, name), &st) != 0) return e;
+    unsigned long long put = (unsigned long long)st.st_mtim.tv_sec * 1000000ull + (unsigned long long)st.st_mtim.tv_nsec / 1000;
+    (void)snprintf(out->mark, sizeof out->mark, "t%016llx%015d", put, 0);
+    return e;
+}
+
+static void overtake_in_flight(tr_rank *r, void *arg) {
+    ckpt_uploader *u;
+    member *m = in_flight_new(r, (plan *)arg, &u);
+    if (member_open(m)) {
+        for (int i = 1; i <= 3; i++) {
+            ckpt_timestamp t = at_batch(i);
+            TR_OK(r, ckpt_saver_fence(m->s));
+            member_set(m, 10 + i);
+            TR_OK(r, ckpt_saver_batch_end(m->s, &t));
+        }
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+// Has the uploader dropped this rank's files of all three?
+static int64_t are_dropped(ckpt_uploader *u, int rank) {
+    int64_t all = 1;
+    ckpt__os_mutex_lock(&u->lock);
+    for (int i = 1; i <= 3; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "run/ba%d/__%d_0.pt", i, rank);
+        if (ckpt__uploader_find_overtaken(u, name) == NULL) all = 0;
+    }
+    ckpt__os_mutex_unlock(&u->lock);
+    return all;
+}
+
+static void resume_overtaken(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = in_flight_new(r, p, &u);
+    m->d.resume_offline = true;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 3);
+        member_check(m, 3);
+        ckpt_err e = ckpt_saver_wait(m->s, 0);
+        if (p->saves == NEWER_SEEN) TR_CHECK(r, e == CKPT_EXISTS);
+        if (p->saves == NEWER_HALF) TR_CHECK(r, e == CKPT_OK);
+        while (e != CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+        all_fail(r, upload_to, NULL, 0);
+        TR_OK(r, member_step(m, 4));
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        int64_t over = p->saves != NEWER_AWAY;
+        for (int i = 0; i < 200 && over == 0; i++) {
+            while (ckpt_uploader_wait(u, 0) != CKPT_OK) {}
+            while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+            ckpt__os_sleep(0.05);
+            over = are_dropped(u, r->rank);
+            TR_OK(r, tr_min(&over, 1, r));
+        }
+        TR_CHECK(r, over != 0);
+    }
+    member_end_stores(m, &u, 1, p->saves != NEWER_HALF);
+}
+
+static void test_killed_in_flight_and_newer(void **state) {
+    (void)state;
+    static const char *const files[] = { ".metadata", "__0_0.pt", "__1_0.pt" };
+    ckpt__store_table table = ckpt__store_custom_table;
+    table.stat = stat_dated;
+    for (int k = 0; k < 2 * NEWER_CASES; k++) {
+        plan p = plan_of(SHARDED), other = plan_of(SHARDED);
+        p.number = other.number = CKPT_KEEP_ALL;
+        p.keep = other.keep = 10;
+        p.apart = other.apart = k >= NEWER_CASES;
+        p.saves = k % NEWER_CASES;
+        const char *objects = util_temp_dir();
+        end_in_flight(objects, die_in_flight, &p);
+        for (int i = 0; i < 2; i++) util_remove_tree(util_join(p.dir, p.apart ? util_fmt("rank%d/.ckpt-staging", i) : ".ckpt-staging"));
+        upload_to = bucket_new(objects);
+        upload_to->store->table = &table;
+        tr_run(tr_new(2), overtake_in_flight, &other);
+        for (int i = 1; i <= 3 && p.saves == NEWER_HALF; i++) {
+            assert_int_equal(unlink(bucket_path(upload_to, util_fmt("run/ba%d/.metadata", i))), 0);
+            (void)unlink(bucket_path(upload_to, "run/latest.pt.symlink"));
+        }
+        if (p.saves == NEWER_AWAY) bucket_fail(upload_to, "put run|size run|get run", CKPT_NET, -1);
+        tr_run(tr_new(2), resume_overtaken, &p);
+        for (int i = 0; i < 9; i++) {
+            const char *name = util_fmt("ba%d/%s", i / 3 + 1, files[i % 3]), *dir = p.saves == NEWER_HALF ? p.dir : other.dir;
+            if (p.apart) dir = util_join(dir, i % 3 == 2 ? "rank1" : "rank0");
+            size_t here = 0, there = 0;
+            const char *mine = util_read(util_join(dir, name), &here), *stored = util_read(bucket_path(upload_to, util_fmt("run/%s", name)), &there);
+            assert_true(here == there && memcmp(mine, stored, here) == 0);
+        }
+        assert_string_equal(bucket_text(upload_to, "run/latest.pt.symlink"), "run/ba4");
+        bucket_end(upload_to);
+    }
 }
 
 // One of those that were left is damaged, and known to be: it is not published.
@@ -5982,8 +6092,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes), cmocka_unit_test(test_store_index), cmocka_unit_test(test_tars_too_fast),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_killed_in_flight_and_away),
-        cmocka_unit_test(test_killed_in_flight_and_damaged),
-         cmocka_unit_test(test_link_was_copied),
+        cmocka_unit_test(test_killed_in_flight_and_damaged), cmocka_unit_test(test_killed_in_flight_and_newer), cmocka_unit_test(test_link_was_copied),
         cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between), cmocka_unit_test(test_load_replaced),
         cmocka_unit_test(test_load_mixed), cmocka_unit_test(test_load_own_folders), cmocka_unit_test(test_load_each_its_own),
         cmocka_unit_test(test_memory),
