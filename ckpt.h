@@ -41636,7 +41636,9 @@ static void ckpt__uploader_call_back(ckpt_uploader *u, ckpt__uploader_item *it, 
     ckpt__os_mutex_unlock(&u->lock);
     if (it->kind == CKPT__UPLOADER_SETTLE) e = CKPT_CANCELLED;
     if (e == CKPT_EXISTS && !it->refused) e = CKPT_NET;         // though nothing is there
-    if (e == CKPT_OK && it->overtaken) e = ckpt__error_set(CKPT_EXISTS, "a newer %s is there", it->name);
+    bool overtaken = e == CKPT_OK && it->overtaken;
+    if (overtaken) e = ckpt__error_set(CKPT_EXISTS, "a newer %s is there", it->name);
+    if (overtaken && done != NULL) ckpt__uploader_note_failure(u);      // of one that this process has handed over
     if (done != NULL) done(it->name, e, published, it->user);
 }
 
@@ -50992,7 +50994,7 @@ static void ckpt__saver_seen(const char *name, ckpt_err e, bool there, void *use
     if (gone) {
         (void)ckpt__error_set(CKPT_NOT_FOUND, "%s was uploaded, and is not in %s any more: its checkpoint is not published", name,
                               up->to->store->uri);
-        ckpt__saver_note_upload_failure(s, up->to);
+        ckpt__saver_note_failure(s, true);      // the uploader has only found that it is gone, which is none to it
         (void)ckpt__os_add64(&s->shared->upload_failed, 1);
     }
     ckpt__os_mutex_lock(&s->shared->lock);

@@ -873,6 +873,24 @@ static void test_own_failure_is_reported_once(void **state) {
     ckpt_state_free(&r->st);
 }
 
+// A rank's object that had come and is not there any more is no failure to the uploader that has looked for it: wait tells of it all the
+// same, though it is folder's own.
+static void test_own_object_is_gone(void **state) {
+    (void)state;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    run *r = run_new(util_fmt("file://%s/x", util_temp_dir()));
+    ckpt__saver_flight f;
+    memset(&f, 0, sizeof f);
+    run_open(r);
+    f.object = util_fmt("x/ba1/__0_0.pt");
+    ckpt__saver_look_for(r->s, &f);
+    assert_int_equal(ckpt_saver_wait(r->s, 0), CKPT_NOT_FOUND);
+    assert_int_equal(f.state, CKPT__PART_FAILED);
+    ok(ckpt_saver_wait(r->s, 0));
+    assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_NOT_FOUND);
+    ckpt_state_free(&r->st);
+}
+
 // A save and an upload that fail together are both told by the next two events, though nothing is due.
 static void test_two_failures_at_once(void **state) {
     (void)state;
@@ -3992,7 +4010,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_early_parts),
         cmocka_unit_test(test_failure_is_reported_once),
         cmocka_unit_test(test_failed_upload_outlives_a_failed_save),
-        cmocka_unit_test(test_own_failure_is_reported_once), cmocka_unit_test(test_two_failures_at_once),
+        cmocka_unit_test(test_own_failure_is_reported_once), cmocka_unit_test(test_own_object_is_gone), cmocka_unit_test(test_two_failures_at_once),
         cmocka_unit_test(test_stalled_upload),
         cmocka_unit_test(test_overwrite), cmocka_unit_test(test_refused_stays_refused),
         cmocka_unit_test(test_own_object_is_replaced), cmocka_unit_test(test_own_object_without_link_is_replaced),

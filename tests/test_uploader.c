@@ -2881,6 +2881,36 @@ static void test_left_behind(void **state) {
     }
 }
 
+static void tell_end(const char *name, ckpt_err e, bool published, void *user) {
+    (void)name, (void)published;
+    *(ckpt_err *)user = e;
+}
+
+// What is handed over again and gives way to a newer file of its name: the owner hears of it like of any failure, once.
+static void test_handed_over_again_and_newer(void **state) {
+    (void)state;
+    world w;
+    ckpt__upload up;
+    ckpt_err how = CKPT_OK;
+    begin_world(&w);
+    upload_text(&w, "n", "new", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    memset(&up, 0, sizeof up);
+    up.name = "n";
+    up.path = file_of(&w, "source", "old");
+    up.overwrite = up.durable = true;
+    up.made = up.saved_at = ckpt__os_time() - 100.0;
+    up.done = tell_end;
+    up.user = &how;
+    assert_int_equal(ckpt__uploader_add(w.u, &up), CKPT_OK);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_EXISTS);
+    assert_int_equal(how, CKPT_EXISTS);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    assert_string_equal(text_of(&w, "n"), "new");
+    assert_int_equal(close_uploader(&w, 0), CKPT_EXISTS);
+    end_world(&w);
+}
+
 // Where nobody may give up what was begun, it is dropped all the same; where it cannot be done for the moment it is kept.
 static void test_left_behind_and_no_giving_up(void **state) {
     (void)state;
@@ -4794,7 +4824,8 @@ int main(void) {
         cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread),
-        cmocka_unit_test(test_left_behind), cmocka_unit_test(test_left_behind_and_no_giving_up), cmocka_unit_test(test_left_unread_then_newer),
+        cmocka_unit_test(test_left_behind),
+        cmocka_unit_test(test_handed_over_again_and_newer), cmocka_unit_test(test_left_behind_and_no_giving_up), cmocka_unit_test(test_left_unread_then_newer),
         cmocka_unit_test(test_parts_of_newer), cmocka_unit_test(test_hidden_away),
         cmocka_unit_test(test_clock_set_back), cmocka_unit_test(test_clock_set_back_and_confirmed), cmocka_unit_test(test_left_and_saved_before),
         cmocka_unit_test(test_other_store),
