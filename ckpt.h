@@ -298,7 +298,8 @@
    (CKPT_NOT_FOUND).
    A checkpoint that this or some rank's death kept from a store is handed over again by the resume that goes on from it, on any
    number of ranks; what is there already is not sent twice. So are older ones that were on their way, if their files are still
-   in the folder and num_remote_to_keep has room for them; what is there of others is removed, unless all are kept.
+   in the folder and num_remote_to_keep has room for them; what is there of others is removed, unless all are kept. Where another
+   machine has published a newer one of that name, that one stays, and this is told as a failed upload (CKPT_EXISTS).
    A rank that died or hangs: the hook returns an error after its own time limit, with a sentence that names the rank
    (ckpt_set_error). Every rank that is left gets that error, now and from every later call; nothing is committed.
 
@@ -55031,7 +55032,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 //------------------------------------------------------------------------------
 // >>crew       a saver on many ranks: what all of them do together, or none
 //
-// uses:    error memory platform text digest time name state plan file index store fetch remote ranks shard saver resume
+// uses:    error memory platform text digest time name state plan file index store remote ranks shard saver resume
 // threads: the owner's thread of each rank's saver; no collective is made from another
 // states:  a part is busy -> durable or failed; all durable: committed; none busy and one failed: given up by all
 //
