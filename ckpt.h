@@ -48123,7 +48123,7 @@ static void ckpt__saver_away(ckpt_saver *s, bool more) {
 }
 
 // Has what rotation lets go of be removed, as ckpt__saver_arrive does.
-typedef ckpt_err ckpt__saver_rest(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published);
+typedef ckpt_err ckpt__saver_rest(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published, bool asks);
 
 // What goes with an upload to its end.
 typedef struct ckpt__saver_upload {
@@ -48214,7 +48214,7 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     ckpt__remote_removed(up->to, name, e);
     ckpt_err wrote = s->books ? ckpt__saver_write_ledger(s, up->to) : CKPT_OK;
     ckpt__saver_leave(s);
-    if (wrote == CKPT_OK && rest) wrote = up->rest(s, up->to, 0, CKPT_OK, false);
+    if (wrote == CKPT_OK && rest) wrote = up->rest(s, up->to, 0, CKPT_OK, false, true);
     if (wrote != CKPT_OK && wrote != CKPT_CANCELLED) ckpt__saver_note_failure(s, true);
     if (gone) (void)ckpt__os_add64(&s->shared->removed, 1);
     if (up->told) ckpt__saver_note_removal(s, e);
@@ -48262,8 +48262,8 @@ static ckpt_err ckpt__saver_ask_listing(const ckpt_saver *s, const ckpt__remote 
 }
 
 // SHARDED: a line that was only listed does not know which files go with its listing, and nobody does when that is gone. Where it
-// will never be read they are taken for those of this world. False: the store did not answer. Then the others need not be asked,
-// and as all ranks may wait for this, one try is enough. Without the turn.
+// will never be read they are taken for those of this world. False: the store did not answer, or is not to be asked (`away`):
+// then the others need not be asked, and one try is enough, as there is a next arrival. Without the turn.
 static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char *name, bool *away) {
     ckpt__error_record kept;
     ckpt__store_stat info;
@@ -48299,10 +48299,12 @@ static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char
 }
 
 // Asks for the removal of objects: `count` names, each with its NUL. Those that it cannot ask for now are chosen again later.
-static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__buf *names, size_t count, ckpt__saver_rest *rest) {
+// asks: the store may be waited for.
+static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__buf *names, size_t count, ckpt__saver_rest *rest,
+                                   bool asks) {
     const char *name = names->data;
     ckpt_err first = CKPT_OK;
-    bool away = false;
+    bool away = !asks;
     for (size_t i = 0; i < count; i++, name += strlen(name) + 1) {
         bool knows = ckpt__saver_learn_leaving(s, r, name, &away);
         ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
@@ -48558,8 +48560,9 @@ static ckpt_err ckpt__saver_make_room(ckpt_saver *s, ckpt__index *gone, bool lat
 }
 
 // An upload of this process has ended (number), or those of an earlier one may have, or more wait than are kept (0). While the
-// folder is out of reach no more is done than to remember it. Without the turn.
-static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published) {
+// folder is out of reach no more is done than to remember it. asks: it is a worker's, and no save or wait stands still while a
+// store does not answer. Without the turn.
+static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt_err how, bool published, bool asks) {
     ckpt__buf names;
     ckpt__index gone;
     size_t count = 0;
@@ -48591,7 +48594,7 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
         ckpt__remote_spare(r, &names);
     }
     ckpt__saver_leave(s);
-    if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count, ckpt__saver_arrive);
+    if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count, ckpt__saver_arrive, asks);
     ckpt_err sent = copied ? ckpt__saver_copy_ledger(s, r) : CKPT_OK;
     if (e == CKPT_OK) e = sent;
     ckpt__index_free(&gone);
@@ -48612,7 +48615,7 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
         (void)ckpt__os_add64(&sh->uploaded_bytes, up->bytes);
         if (up->stale > 0) ckpt__saver_condemn(s, up, name, up->edition, up->bare ? up->edition + 1 : 0);
     }
-    ckpt_err done = e != CKPT_CANCELLED ? ckpt__saver_arrive(s, up->to, up->number, e, published) : CKPT_OK;
+    ckpt_err done = e != CKPT_CANCELLED ? ckpt__saver_arrive(s, up->to, up->number, e, published, true) : CKPT_OK;
     if (done != CKPT_OK) {
         (void)ckpt__error_prefix(done, "a checkpoint is uploaded, but not all that follows is done");
         ckpt__saver_note_failure(s, true);
@@ -48747,7 +48750,7 @@ static void ckpt__saver_tar_linked(const char *name, ckpt_err e, bool published,
     if (e != CKPT_OK && e != CKPT_CANCELLED) {
         ckpt__saver_note_upload_failure(s, up->to);
     } else if (e == CKPT_OK) {          // what was published before may go
-        ckpt_err done = ckpt__saver_arrive(s, up->to, up->number, e, published);
+        ckpt_err done = ckpt__saver_arrive(s, up->to, up->number, e, published, true);
         if (done != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
     ckpt__mem_free(&s->allocator, up, sizeof *up);
@@ -48919,7 +48922,7 @@ static ckpt_err ckpt__saver_arrive_behind(ckpt_saver *s) {
         ckpt__saver_enter(s);
         bool behind = r->uploader != NULL && (r->owed || ckpt__remote_is_behind(r, &s->remote_rule));
         ckpt__saver_leave(s);
-        if (behind) e = ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
+        if (behind) e = ckpt__saver_arrive(s, r, 0, CKPT_OK, false, false);
     }
     return e;
 }
@@ -51310,7 +51313,7 @@ static ckpt_err ckpt__saver_mark_outdone(ckpt_saver *s, ckpt__remote *r, uint64_
     ckpt__saver_let_go(s, number);
     ckpt__saver_tell_given_up(s, r, 1);
     ckpt__saver_leave(s);
-    return ckpt__saver_arrive(s, r, 0, CKPT_OK, false);
+    return ckpt__saver_arrive(s, r, 0, CKPT_OK, false, false);
 }
 
 // All of this rank's files of the first one of a list go, and it is not published.
@@ -51566,7 +51569,7 @@ static bool ckpt__saver_hears_of(const ckpt__uploader_item *it, const void *save
 }
 
 // A saver that cannot be opened may have handed over what an earlier process left. That goes on, and the next saver asks after
-// it; who calls back just now is waited for, which takes a moment: none of that asks a store.
+// it; who calls back just now is waited for, which takes a moment, or one try of ckpt__saver_learn_leaving.
 static void ckpt__saver_disown(ckpt_saver *s) {
     ckpt__saver_shared *sh = s->shared;
     for (bool over = sh == NULL; !over;) {
@@ -51813,7 +51816,7 @@ static bool ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
         ckpt__saver_enter(s);
         bool moves = r->owed || ckpt__remote_moves(r);
         ckpt__saver_leave(s);
-        if (moves && ckpt__saver_arrive(s, r, 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
+        if (moves && ckpt__saver_arrive(s, r, 0, CKPT_OK, false, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
     if (s->owed && ckpt__saver_mark_uploaded(s, 0) != CKPT_OK) ckpt__saver_note_failure(s, true);
     return done;
@@ -55717,7 +55720,8 @@ static ckpt_err ckpt__crew_stores(ckpt_saver *s, const int64_t *w) {
         ckpt__saver_enter(s);
         bool many = s->remote_rule.keep > 0 && s->remotes[i].ledger.count > (size_t)s->remote_rule.keep;
         ckpt__saver_leave(s);
-        if (many && ckpt__saver_arrive(s, &s->remotes[i], 0, CKPT_OK, false) != CKPT_OK) ckpt__saver_note_failure(s, true);
+        if (many && ckpt__saver_arrive(s, &s->remotes[i], 0, CKPT_OK, false, false) != CKPT_OK)
+            ckpt__saver_note_failure(s, true);
     }
     memset(s->freed, 0, sizeof s->freed);
     ckpt_err removed = ckpt__crew_remove(s, w);

@@ -3871,12 +3871,9 @@ static int staged_in(const char *dir) {
     return n;
 }
 
-// Goes on, and makes saves of which one stays in the store, which does not tell at first of what is in it.
-static void store_untold(tr_rank *r, void *arg) {
-    plan *p = (plan *)arg;
+// Keeps p->keep in the store, of which it asks twice what it does not get.
+static member *untold_new(tr_rank *r, const plan *p, ckpt_uploader **u) {
     bucket *b = (bucket *)p->with;
-    ckpt_uploader *u[1];
-    ckpt_timestamp t;
     member *m = member_new(r, p);
     member_stores(m, &b, u, 1);
     TR_OK(r, ckpt_uploader_close(u[0], 0));
@@ -3889,6 +3886,19 @@ static void store_untold(tr_rank *r, void *arg) {
     m->d.remote_file_name = "run/ba{batch}.pt";
     m->d.latest_remote_file_name = "run/latest.pt";
     m->d.num_remote_to_keep = p->keep;
+    return m;
+}
+
+// How often it was asked of the first two.
+static int untold_asked(bucket *b) { return bucket_count(b, "size run/ba1/") + bucket_count(b, "size run/ba2/"); }
+
+// Goes on, and makes saves of which one stays in the store, which does not tell at first of what is in it.
+static void store_untold(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1];
+    ckpt_timestamp t;
+    member *m = untold_new(r, p, u);
     if (member_open(m)) {
         if (p->number > 0) TR_OK(r, ckpt_saver_resume(m->s, &t));
         for (int i = 1; i <= p->saves; i++) {
@@ -3897,7 +3907,7 @@ static void store_untold(tr_rank *r, void *arg) {
             TR_OK(r, ckpt_saver_wait(m->s, 0));
             if (p->number == 0 || i > 1) continue;
             TR_OK(r, tr_barrier(r));
-            if (r->rank == 0) TR_CHECK(r, bucket_count(b, "size run/ba1/") + bucket_count(b, "size run/ba2/") == p->slow + 1);
+            if (r->rank == 0) TR_CHECK(r, untold_asked(b) == p->slow + 1);
             if (r->rank == 0) TR_CHECK(r, bucket_has(b, "run/ba1/.metadata") && bucket_has(b, "run/ba2/.metadata"));
             all_fail(r, b, NULL, 0);
         }
@@ -3918,9 +3928,53 @@ static void test_store_untold_fewer(void **state) {
     p.keep = 1;
     p.number = 3;
     p.saves = 3;
-    p.slow = bucket_count(b, "size run/ba1/") + bucket_count(b, "size run/ba2/");
+    p.slow = untold_asked(b);
     tr_run(tr_new(2), store_untold, &p);
     assert_string_equal(bucket_names(b), "run%ba6%.metadata run%ba6%__0_0.pt run%ba6%__1_0.pt run%latest.pt.symlink");
+    bucket_end(b);
+}
+
+// Goes on while more wait for the store than it is to keep.
+static void untold_behind(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1];
+    ckpt_timestamp t;
+    member *m = untold_new(r, p, u);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        all_fail(r, b, "size run/ba1/|size run/ba2/", -1);
+        TR_OK(r, member_step(m, 4));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        TR_OK(r, tr_barrier(r));
+        int asked = untold_asked(b);
+        TR_OK(r, tr_barrier(r));
+        if (r->rank == 0) bucket_hold(b, true);
+        for (int i = 5; i <= 9; i++) TR_OK(r, member_step(m, i));
+        TR_CHECK(r, r->rank != 0 || ckpt__remote_is_behind(&m->s->remotes[0], &m->s->remote_rule));
+        TR_CHECK(r, untold_asked(b) == asked);
+        all_fail(r, b, NULL, 0);
+        if (r->rank == 0) bucket_hold(b, false);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        TR_OK(r, member_step(m, 10));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, u, 1, false);
+}
+
+// What nobody knows the files of is due in the store, which is away: no save asks it, and what is due goes when it is back.
+static void test_store_untold_behind(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    p.keep = 3;
+    p.saves = 3;
+    tr_run(tr_new(4), store_untold, &p);
+    p.dir = util_temp_dir();
+    p.keep = 1;
+    tr_run(tr_new(2), untold_behind, &p);
+    assert_string_equal(bucket_names(b), "run%ba10%.metadata run%ba10%__0_0.pt run%ba10%__1_0.pt run%latest.pt.symlink");
     bucket_end(b);
 }
 
@@ -6069,7 +6123,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),
         cmocka_unit_test(test_store),
-        cmocka_unit_test(test_store_fewer), cmocka_unit_test(test_store_untold_fewer),
+        cmocka_unit_test(test_store_fewer), cmocka_unit_test(test_store_untold_fewer), cmocka_unit_test(test_store_untold_behind),
         cmocka_unit_test(test_store_out_of_step), cmocka_unit_test(test_store_overtaken),
         cmocka_unit_test(test_store_waits_in_barrier), cmocka_unit_test(test_chdir_before_the_listing),
         cmocka_unit_test(test_chdir_after_a_failure), cmocka_unit_test(test_uploaded_while_one_was_elsewhere),
