@@ -48263,7 +48263,8 @@ static ckpt_err ckpt__saver_ask_listing(const ckpt_saver *s, const ckpt__remote 
 
 // SHARDED: a line that was only listed does not know which files go with its listing, and nobody does when that is gone. Where it
 // will never be read they are taken for those of this world. False: the store did not answer, or is not to be asked (`away`):
-// then the others need not be asked, and one try is enough, as there is a next arrival. Without the turn.
+// then the others need not be asked, and one try is enough, as there is a next arrival; or it could not be noted. Without the
+// turn.
 static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char *name, bool *away) {
     ckpt__error_record kept;
     ckpt__store_stat info;
@@ -48289,13 +48290,16 @@ static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char
     if (e != CKPT_OK) return !*away;
     ckpt__saver_enter(s);
     at = ckpt__index_find(&r->ledger, name);
-    if (at >= 0 && r->ledger.lines[at].ranks == 0) {
+    known = at < 0 || r->ledger.lines[at].ranks > 0;
+    if (!known) {                       // written before the listing goes: whoever dies in between leaves it to the next process
         r->ledger.lines[at].ranks = says.ranks;
         r->ledger.lines[at].edition = says.edition;
         memcpy(r->ledger.lines[at].ending, says.ending, sizeof says.ending);
+        known = ckpt__saver_is_in_place(s) && ckpt__index_write(&r->ledger) == CKPT_OK;
     }
     ckpt__saver_leave(s);
-    return true;
+    ckpt__error_last = kept;
+    return known;
 }
 
 // Asks for the removal of objects: `count` names, each with its NUL. Those that it cannot ask for now are chosen again later.

@@ -5536,6 +5536,39 @@ static void test_killed_in_flight(void **state) {
     }
 }
 
+// A listing goes, and the job is killed before it hears of that.
+static void die_removing(bucket *b) {
+    (void)unlink(bucket_path(b, "run/ba1/.metadata"));
+    (void)raise(SIGKILL);
+}
+
+// A new machine with fewer ranks is killed when it has removed a listing: what that told of its files the next process knows as well.
+static void test_killed_when_a_listing_went(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    upload_to = bucket_new(NULL);
+    p.with = upload_to;
+    p.keep = p.saves = 3;
+    tr_run(tr_new(4), store_untold, &p);
+    p.dir = util_temp_dir();
+    p.keep = p.number = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        upload_to = bucket_new(upload_to->dir);
+        upload_to->before = "remove run/ba1/.metadata";
+        upload_to->then = die_removing;
+        tr_run(tr_new(2), resume_in_flight, &p);
+        _exit(1);
+    }
+    was_killed(child);
+    assert_false(bucket_has(upload_to, "run/ba1/.metadata"));
+    assert_true(bucket_has(upload_to, "run/ba1/__3_0.pt"));
+    p.saves = 4;
+    tr_run(tr_new(2), resume_in_flight, &p);
+    assert_string_equal(bucket_names(upload_to), "run%ba5%.metadata run%ba5%__0_0.pt run%ba5%__1_0.pt run%latest.pt.symlink");
+    bucket_end(upload_to);
+}
+
 // The folder was copied with its links followed (scp -r): where the link was there is a copy of the checkpoint. It stays, under another
 // name, and the run goes on.
 static void copied_goes_on(tr_rank *r, void *arg) {
@@ -6146,7 +6179,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_remove_fails), cmocka_unit_test(test_store_ending_changes), cmocka_unit_test(test_store_index), cmocka_unit_test(test_tars_too_fast),
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_killed_in_flight_and_away),
-        cmocka_unit_test(test_killed_in_flight_and_damaged), cmocka_unit_test(test_killed_in_flight_and_newer), cmocka_unit_test(test_link_was_copied),
+        cmocka_unit_test(test_killed_in_flight_and_damaged), cmocka_unit_test(test_killed_in_flight_and_newer),
+        cmocka_unit_test(test_killed_when_a_listing_went), cmocka_unit_test(test_link_was_copied),
         cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between), cmocka_unit_test(test_load_replaced),
         cmocka_unit_test(test_load_mixed), cmocka_unit_test(test_load_own_folders), cmocka_unit_test(test_load_each_its_own),
         cmocka_unit_test(test_memory),
