@@ -49736,20 +49736,21 @@ static void ckpt__saver_set_discounted_aside(ckpt_saver *s) {
     ckpt__error_last = kept;
 }
 
-// Before the first checkpoint: is the folder free for this run? A resumed run has looked already.
+// Before the first checkpoint: is the folder free for this run? A resumed run has looked already. From elsewhere nobody can tell,
+// and what has the same names there is another run's.
 static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
-    if (s->leads && !s->overwrite && !s->resumed) {
+    ckpt_err e = s->writes || s->leads ? ckpt__saver_check_place(s) : CKPT_OK;
+    if (e == CKPT_OK && s->leads && !s->overwrite && !s->resumed) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, t);
-        ckpt_err e = ckpt__time_check(t);
-        if (e == CKPT_OK) e = ckpt__saver_check_place(s);
+        e = ckpt__time_check(t);
         ckpt__saver_enter(s);
         if (e == CKPT_OK) e = ckpt__saver_check_conflicts(s->root, s->filename, &d, &s->index, &s->allocator);
         ckpt__saver_leave(s);
         for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_check_newest(s, &s->remotes[i], &d);
-        if (e != CKPT_OK) {
-            ckpt__saver_note_failure(s, false);
-            return e;
-        }
+    }
+    if (e != CKPT_OK) {
+        ckpt__saver_note_failure(s, false);
+        return e;
     }
     ckpt__saver_enter(s);
     ckpt__saver_set_discounted_aside(s);

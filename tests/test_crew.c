@@ -3806,6 +3806,52 @@ static void test_chdir_after_a_failure(void **state) {
     assert_true(fault_disarm());
 }
 
+// Finds nothing to resume, and makes its first save elsewhere.
+static void start_abroad(tr_rank *r, void *arg) {
+    death *d = (death *)arg;
+    const trip *way = (const trip *)d->p.with;
+    member *m = member_new(r, &d->p);
+    ckpt_timestamp t = at_batch(1);
+    m->d.overwrite = d->p.overwrite;
+    if (member_open(m)) {
+        TR_CHECK(r, ckpt_saver_resume(m->s, NULL) == CKPT_NOT_FOUND);
+        all_go(r, way->other);
+        TR_CHECK(r, ckpt_saver_save(m->s, &t) == CKPT_ARG);
+        all_go(r, way->home);
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) == CKPT_ARG);
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+// A save that ended early has left tars, which the next run is to set aside: it does so at home, and not what has their names where the
+// program is when it makes its first save.
+static void test_chdir_before_the_first_save(void **state) {
+    (void)state;
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        death d = death_of(TARS, 1, 0);
+        trip way = { util_temp_dir(), util_temp_dir(), NULL };
+        d.p.with = &way;
+        d.p.dir = "run";
+        d.p.keep = 0;
+        d.p.saves = 1;
+        d.p.overwrite = overwrite == 1;
+        const char *other = util_join(way.other, "run");
+        util_mkdir(other);
+        for (int i = 0; i < 3; i++) util_write_text(util_join(other, util_fmt("ba1-rank%d.pt.tar", i)), "another run's");
+        assert_int_equal(chdir(way.home), 0);
+        tr_run(tr_new(3), save_some, &d.p);
+        leave_unfinished(&d, 1);
+        tr_run(tr_new(3), start_abroad, &d);
+        assert_string_equal(names_in(other), "ba1-rank0.pt.tar ba1-rank1.pt.tar ba1-rank2.pt.tar");
+        const char *home = names_in("run");
+        assert_true(strstr(home, "ba1-rank0.pt.tar.unfinished") != NULL && strstr(home, "ba1-rank2.pt.tar.unfinished") != NULL);
+        assert_null(strstr(home, "ba1-rank1.pt.tar.unfinished"));
+    }
+}
+
 // CKPT_KEEP_NONE: a folder stays until it is published, and no longer.
 static void test_store_only(void **state) {
     (void)state;
@@ -6159,7 +6205,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_fewer), cmocka_unit_test(test_store_untold_fewer), cmocka_unit_test(test_store_untold_behind),
         cmocka_unit_test(test_store_out_of_step), cmocka_unit_test(test_store_overtaken),
         cmocka_unit_test(test_store_waits_in_barrier), cmocka_unit_test(test_chdir_before_the_listing),
-        cmocka_unit_test(test_chdir_after_a_failure), cmocka_unit_test(test_uploaded_while_one_was_elsewhere),
+        cmocka_unit_test(test_chdir_after_a_failure), cmocka_unit_test(test_chdir_before_the_first_save),
+        cmocka_unit_test(test_uploaded_while_one_was_elsewhere),
         cmocka_unit_test(test_store_only),
         cmocka_unit_test(test_store_fails),
         cmocka_unit_test(test_fails_once_for_all), cmocka_unit_test(test_store_away), cmocka_unit_test(test_store_robbed), cmocka_unit_test(test_wait_for_nothing),
