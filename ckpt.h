@@ -37791,7 +37791,7 @@ typedef struct ckpt__fetch {
     ckpt__meter            *meter;
     const ckpt_on_progress *progress;               // on this thread, a few times a second; the caller adds the finished one
     const ckpt__store_stat *known;                  // what a stat said just before; NULL: asks
-    uint64_t                size;                   // out
+    ckpt__store_stat        info;                   // out: of what was fetched, which may have come after `known` was said
     int                     attempt;                // out: ckpt_progress's
     bool                    unheld;                 // out: it failed because this machine could not write the file
 } ckpt__fetch;
@@ -38167,7 +38167,7 @@ static ckpt_err ckpt__fetch_once(ckpt__fetch_job *j) {
     if (e != CKPT_OK) return e;
     ckpt__meter_set(&j->meter->total, j->info.size);
     j->file = &n;
-    f->size = j->info.size;
+    f->info = j->info;
     e = ckpt__fetch_fill(j);
     if (e != CKPT_OK) {
         ckpt__file_abort(&n);
@@ -38415,7 +38415,7 @@ static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
         inner.name = target.data;
         inner.known = &info;
         e = ckpt__fetch_object(&inner);
-        f->size = inner.size;
+        f->info = inner.info;
         f->attempt = inner.attempt;
     }
     ckpt__buf_free(&target);
@@ -42465,7 +42465,7 @@ static ckpt_err ckpt__uploader_download(ckpt_uploader *u, const char *name, cons
         memset(&p, 0, sizeof p);
         p.phase = "download";
         p.name = name;
-        p.done = p.total = f.size;
+        p.done = p.total = f.info.size;
         p.attempt = f.attempt > 1 ? f.attempt : 1;
         p.finished = true;
         p.err = e;
@@ -53121,7 +53121,7 @@ static ckpt_err ckpt__resume_scratch(ckpt_saver *s, const char *name, ckpt__buf 
     return e;
 }
 
-// Fetches one to a name of its own.
+// Fetches one to a name of its own. info: what the store says of what came.
 static ckpt_err ckpt__resume_fetch_name(ckpt_saver *s, const ckpt__remote *from, const char *name, ckpt__buf *temp,
                                         ckpt__store_stat *info) {
     ckpt__fetch fetch;
@@ -53138,6 +53138,7 @@ static ckpt_err ckpt__resume_fetch_name(ckpt_saver *s, const ckpt__remote *from,
     if (e != CKPT_OK) return e;
     ckpt__error_log(&s->logger, CKPT_LOG_INFO, "fetching %s%s", from->store->uri, name);
     e = ckpt__fetch_run(&fetch);
+    if (e == CKPT_OK) *info = fetch.info;
     return fetch.unheld ? ckpt__file_unheld_copy(e) : e;
 }
 
@@ -60022,8 +60023,8 @@ CKPT__DECL ckpt_err ckpt_store_get(ckpt_store *s, const char *name, const char *
     memset(&meter, 0, sizeof meter);
     double began = ckpt__os_now();
     e = ckpt__fetch_run(&fetch);
-    uint64_t done = e == CKPT_OK ? fetch.size : ckpt__meter_read(&meter);
-    ckpt__public_tell(s, "download", name, done, fetch.size, &meter, began, true, e);
+    uint64_t done = e == CKPT_OK ? fetch.info.size : ckpt__meter_read(&meter);
+    ckpt__public_tell(s, "download", name, done, fetch.info.size, &meter, began, true, e);
     return ckpt__public_call_end(&c, e);
 }
 

@@ -78,7 +78,7 @@ static void expect_got(world *w) {
     expect_file(w->fetch.destination, w->bytes, w->size);
     assert_string_equal(util_list(util_join(w->dir, "new/folder")), "got.pt\n");
     assert_int_equal(ckpt__meter_read(&w->meter), w->size);
-    assert_int_equal(w->fetch.size, w->size);
+    assert_int_equal(w->fetch.info.size, w->size);
 }
 
 static void expect_failed(world *w, ckpt_err want, const char *sentence) {
@@ -265,6 +265,7 @@ static void test_replaced(void **state) {
         const scripted_object *o = scripted_find(w->s, w->fetch.name);
         assert_true(o->size < 64);
         expect_file(w->fetch.destination, o->data, (size_t)o->size);
+        assert_true(w->fetch.info.size == o->size && strcmp(w->fetch.info.etag, util_fmt("\"v%d\"", o->version)) == 0);
         assert_int_equal(w->s->calls[OP_STAT], 2);
         assert_string_equal(util_list(util_join(w->dir, "new/folder")), "got.pt\n");
         world_close(w);

@@ -3727,6 +3727,48 @@ static void test_resume_epochs_by_their_ends(void **state) {
     }
 }
 
+// An object that is replaced between the look at it and its bytes: the index notes no sum but that of what came.
+static ckpt_store *exchange_in;
+static const char *exchange_for;
+
+static void exchange(const char *name, const char *path) {
+    const char *with = strcmp(name, "open") == 0 && strstr(path, "/..model.pt.") != NULL ? exchange_for : NULL;
+    if (with == NULL) return;
+    exchange_for = NULL;
+    ok(ckpt_store_put(exchange_in, "run/model.pt", with, true));
+}
+
+static void test_resume_exchanged(void **state) {
+    (void)state;
+    const char *far = util_temp_dir(), *here = NULL;
+    for (int i = 1; i <= 3; i++) {                      // two machines save, and a third one resumes
+        ckpt_timestamp t;
+        here = util_temp_dir();
+        assert_int_equal(chdir(here), 0);
+        run *r = run_new(util_fmt("file://%s/run", i == 2 ? util_temp_dir() : far));
+        r->d.filename = "model.pt";
+        r->d.overwrite = true;
+        r->d.num_checkpoints_to_keep = 1;
+        run_open(r);
+        if (i == 3) {
+            ok(ckpt_store_open(&exchange_in, util_fmt("file://%s", far), NULL));
+            fault_set_spy(exchange);
+        }
+        if (i < 3) run_save(r, i);
+        else ok(ckpt_saver_resume(r->s, &t));
+        fault_set_spy(NULL);
+        run_check(r, i == 1 ? 1 : 2);
+        if (i == 2) exchange_for = util_join(here, util_fmt(".%s/model.pt", r->d.folder + strlen("file://")));
+        if (i == 3) assert_null(exchange_for);
+        run_end(r);
+    }
+    size_t size = 0;
+    char *got = util_read(util_join(here, util_fmt(".%s/run/model.pt", far)), &size);
+    const char *noted = strstr(util_read(util_join(here, util_fmt(".%s/run/.ckpt-index.jsonl", far)), NULL), "\"checksum\":\"");
+    assert_true(noted == NULL || strtoul(noted + strlen("\"checksum\":\""), NULL, 16) == ckpt__digest_crc32(0, got, size));
+    ckpt_store_close(exchange_in);
+}
+
 // Without room to fetch it, what this machine has put there itself counts as the local one; what is not that does not.
 static void test_resume_epochs_without_room(void **state) {
     (void)state;
@@ -4068,7 +4110,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_resume_offline_later), cmocka_unit_test(test_left_while_the_store_is_away), cmocka_unit_test(test_resume_unheld),
         cmocka_unit_test(test_resume_device_fails), cmocka_unit_test(test_left_and_another_is_newer),
         cmocka_unit_test(test_resume_constant_names), cmocka_unit_test(test_resume_names_of_epochs),
-        cmocka_unit_test(test_resume_epochs_by_their_ends), cmocka_unit_test(test_resume_epochs_without_room),
+        cmocka_unit_test(test_resume_exchanged), cmocka_unit_test(test_resume_epochs_by_their_ends), cmocka_unit_test(test_resume_epochs_without_room),
         cmocka_unit_test(test_other_ranks),
         cmocka_unit_test(test_autoresume_cases),
         cmocka_unit_test(test_out_of_memory),
