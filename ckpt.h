@@ -311,8 +311,8 @@
    rank can reach and that verifies.
    Folders may be shared by all ranks, by those of a node, or by none; open finds out. Where they are apart, resume copies
    the files that a machine lacks from another rank's folder, by broadcast; rank 0's may be on a machine that is new to the job,
-   and lack all. Of monolithic ones rank 0's is copied, and where a machine has an older file of that name, too: into TMPDIR
-   (else /tmp), while it is loaded.
+   and lack all. Of monolithic ones rank 0's is copied, and where a machine has an older file of that name, or has fetched a
+   newer one, because the object was replaced meanwhile, too: into TMPDIR (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
     no checkpoint for a while. Intervals in sec, sp and tok follow rank 0's timestamp; should_save counts if any rank says yes.
    barrier is the only hook that waits for others' long work, saving, loading and fetching: an adapter may give it a longer limit
@@ -53165,7 +53165,7 @@ typedef struct ckpt__resume_offer {
     int               lender;           // FOLDER: the rank whose folder has the listing, where rank 0's lacks it; else 0
     uint64_t          number;
     ckpt_timestamp    t;
-    bool              marked;           // FILE: `size` and `mark` tell it from another of its name, `temp` is a copy's name
+    bool              marked;           // `size` and `mark` tell it from another of its name; `temp` of a FILE is a copy's name
     uint64_t          size;
     uint32_t          mark;
     size_t            length[3];
@@ -53494,41 +53494,48 @@ static ckpt_err ckpt__resume_place_copy(const ckpt__resume_offer *offer, ckpt__b
     const char *dir = ckpt__os_temp_dir();
     ckpt__file_sweep(dir, &path->allocator);        // what a killed job has left
     path->len = 0;
-    ckpt__os_path_join(path, dir, offer->temp);
+    ckpt__os_path_join(path, dir, ckpt__os_path_base(offer->temp));
     ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_mkdirs(dir);
     if (e == CKPT_OK) e = ckpt__os_claim(ckpt__buf_cstr(path), makes);
     return ckpt__file_unheld_copy(e);
 }
 
-// Folders that are not one: a rank whose folder has not the file that rank 0 offers, or another of that name, is sent a copy.
-// Collective. path: rank 0's file; NULL on the others, where `found` becomes the one to load. *copy: that is one; *made: this
-// rank has made it, and it goes afterwards.
+// Folders that are not one, and stores: a rank whose folder has not the file that rank 0 offers, or another of that name, or
+// that has fetched another, is sent a copy. Collective. path: rank 0's file; NULL on the others, where `found` is what was
+// fetched, or becomes the one to load. *copy: that is one; *made: this rank has made it, and it goes afterwards.
 static ckpt_err ckpt__resume_send_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt__buf *found,
                                        bool *copy, bool *made) {
     uint64_t size = 0;
     uint32_t mark = 0;
-    bool here = path != NULL, all = false;
+    bool here = path != NULL, all = false, fetches = offer->kind == CKPT__RESUME_FETCHED;
     char *block = NULL;
     if (path == NULL) {
         ckpt__error_record kept;
         ckpt__error_take(&kept);
-        ckpt__index_path(found, &s->index, offer->name);
+        if (!fetches) ckpt__index_path(found, &s->index, offer->name);
         here = found->err == CKPT_OK && ckpt__resume_mark(ckpt__buf_cstr(found), &size, &mark) == CKPT_OK &&
             size == offer->size && mark == offer->mark;
         ckpt__error_last = kept;
     }
-    *copy = !here;
+    *copy = *copy || !here;
     ckpt_err e = ckpt__ranks_meet(&s->crew);
     if (e == CKPT_OK) e = ckpt__ranks_all(&s->crew, here, &all);
     if (e != CKPT_OK || all) return e;
-    if (!here) {
+    if (!here && fetches)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was replaced while the ranks fetched it: rank 0 sends what it has",
+                        offer->name);
+    else if (!here)
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "%s is not in this machine's folder: rank 0 sends it", offer->name);
+    if (!here) {
+        if (*made) (void)ckpt__os_remove(found->data);
+        *made = false;
         e = ckpt__resume_place_copy(offer, found, made);
     }
     block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_BLOCK);
     if (e == CKPT_OK && block == NULL) e = CKPT_NOMEM;
     e = ckpt__ranks_share(&s->crew, e);
-    if (e == CKPT_OK) e = ckpt__resume_copy(s, path != NULL ? path : found->data, offer->size, 0, *made, block);
+    if (e == CKPT_OK)
+        e = ckpt__resume_copy(s, path != NULL ? path : found->data, offer->size, 0, !here && *made, block);
     ckpt__mem_free(&s->allocator, block, CKPT__RESUME_BLOCK);
     return e;
 }
@@ -53726,8 +53733,9 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
         e = ckpt__resume_own_tar(s, offer, &tar, at, own, learnt);
     } else {
         bool copy = offer->kind == CKPT__RESUME_FETCHED;
-        if (offer->marked) e = ckpt__resume_send_file(s, offer, path, &found, &copy, &fetched);
-        else if (path == NULL) e = ckpt__resume_find(s, offer, &found, &fetched);
+        if (path == NULL && (copy || !offer->marked)) e = ckpt__resume_find(s, offer, &found, &fetched);
+        if (copy && offer->marked) e = ckpt__ranks_share_long(&s->crew, e);
+        if (e == CKPT_OK && offer->marked) e = ckpt__resume_send_file(s, offer, path, &found, &copy, &fetched);
         bool loads = e == CKPT_OK;
         if (loads) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
         if (loads && copy) e = ckpt__file_unread_copy(e);
@@ -54219,7 +54227,8 @@ static ckpt_err ckpt__resume_prepare_far(ckpt_saver *s, ckpt__resume_walk *w, co
     if (e == CKPT_OK && !kept) e = ckpt__resume_fetch(s, f, &offer->held[1], info);
     *fetched = e == CKPT_OK;
     if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) ckpt__resume_ask_file(s, offer, offer->held[1].data);
-    return e;
+    offer->marked = e == CKPT_OK && s->crew.together && s->layout != CKPT__SAVER_TARS;
+    return offer->marked ? ckpt__file_unheld_copy(ckpt__resume_mark(offer->held[1].data, &offer->size, &offer->mark)) : e;
 }
 
 // Fetches and tries one. *loaded: this is the one, and *at its line, where this rank keeps it; SIZE_MAX: it has none.

@@ -723,7 +723,7 @@ static void load_unseeing(tr_rank *r, void *arg) {
     ckpt_uploader *u;
     ckpt_timestamp t;
     member *m = member_new(r, p);
-    lacks_sight = r->rank == 1;
+    lacks_sight = r->rank > 0;
     member_stores(m, &b, &u, 1);
     m->d.remote_file_name = "run/ba{batch}.pt";
     m->d.num_checkpoints_to_keep = CKPT_KEEP_ALL;
@@ -771,6 +771,43 @@ static void test_whole_unheld(void **state) {
         assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
         bucket_end(b);
     }
+}
+
+// The object is replaced when rank 0 has it, and the others have not: they all go on from what rank 0 has.
+static const char *replacing, *replaced;
+
+static void replace_unseen(const char *name, const char *path) {
+    if (!lacks_sight || strcmp(name, "lstat") != 0 || strstr(path, "/rank0/") == NULL) return;
+    fault_arm_call("lstat", ENOENT, 1);
+    (void)rename(replacing, replaced);          // the first of them does
+}
+
+static void test_whole_replaced(void **state) {
+    (void)state;
+    const char *temp = util_temp_dir();
+    char *kept = getenv("TMPDIR") != NULL ? util_fmt("%s", getenv("TMPDIR")) : NULL;
+    bucket *b = bucket_new(NULL);
+    plan p = plan_of(WHOLE);
+    p.apart = true;
+    p.saves = 2;
+    p.with = b;
+    tr_run(tr_new(1), load_unseeing, &p);
+    util_remove_tree(util_join(p.dir, "rank0"));
+    replacing = util_join(p.dir, "other");
+    replaced = util_fmt("%s", bucket_path(b, "run/ba2.pt"));
+    assert_int_equal(bucket_copy(bucket_path(b, "run/ba1.pt"), replacing), CKPT_OK);
+    assert_int_equal(setenv("TMPDIR", temp, 1), 0);
+    p.saves = 0;
+    p.apart = false;
+    p.by = 1;
+    fault_set_spy(replace_unseen);
+    tr_run(tr_new(3), load_unseeing, &p);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    assert_false(util_exists(replacing));
+    assert_string_equal(util_list(temp), "");
+    assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
+    bucket_end(b);
 }
 
 // Rank 0's server fails for once while it takes the mark of its newest file, by which the others tell theirs: the ranks do not go on to
@@ -6168,7 +6205,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp), cmocka_unit_test(test_whole_apart_copy_unread),
         cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest),
         cmocka_unit_test(test_whole_unseen_newest_of_some), cmocka_unit_test(test_whole_unmarked),
-        cmocka_unit_test(test_whole_unheld), cmocka_unit_test(test_whole_moved_stored),
+        cmocka_unit_test(test_whole_unheld), cmocka_unit_test(test_whole_replaced), cmocka_unit_test(test_whole_moved_stored),
         cmocka_unit_test(test_whole_shared_is_not_read),
         cmocka_unit_test(test_held_by_one),
         cmocka_unit_test(test_tars_none_common),
