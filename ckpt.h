@@ -310,9 +310,9 @@
    through. Whole tensors load from pieces and pieces from single files. Resume takes the newest checkpoint that every
    rank can reach and that verifies.
    Folders may be shared by all ranks, by those of a node, or by none; open finds out. Where they are apart, resume copies
-   the files that a machine lacks from another rank's folder, by broadcast; rank 0's may be on a machine that is new to the job,
-   and lack all. Of monolithic ones rank 0's is copied, and where a machine has an older file of that name, or has fetched a
-   newer one, because the object was replaced meanwhile, too: into TMPDIR (else /tmp), while it is loaded.
+   the files that a machine's ranks need, and it lacks, from another rank's folder, by broadcast; rank 0's may be on a machine
+   that is new to the job, and lack all. Of monolithic ones rank 0's is copied, and where a machine has an older file of that
+   name, or has fetched a newer one, because the object was replaced meanwhile, too: into TMPDIR (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
     no checkpoint for a while. Intervals in sec, sp and tok follow rank 0's timestamp; should_save counts if any rank says yes.
    barrier is the only hook that waits for others' long work, saving, loading and fetching: an adapter may give it a longer limit
@@ -53336,6 +53336,12 @@ static ckpt_err ckpt__resume_mark(const char *path, uint64_t *size, uint32_t *ma
     return e;
 }
 
+// Is this a reason to look at the next older checkpoint? A file that is whole but does not fit is the user's business, unless
+// somebody else's file got into the folder.
+static bool ckpt__resume_passes(ckpt_err e, bool own) {
+    return e == CKPT_CORRUPT || e == CKPT_IO || e == CKPT_NOT_FOUND || (e == CKPT_MISMATCH && !own);
+}
+
 // Which files of a folder this rank's share lies in.
 static ckpt_err ckpt__resume_needed(const ckpt_saver *s, const ckpt__shard_meta *m, const ckpt__shard_place *place,
                                     const ckpt__file_options *o, bool *needed) {
@@ -53394,8 +53400,28 @@ static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size
     return ckpt__ranks_share_long(&s->crew, e);
 }
 
+// The same of one that ranks need. Of those of one folder that is written by the one that makes its token there.
+static ckpt_err ckpt__resume_bring_one(ckpt_saver *s, const ckpt__buf *path, uint64_t size, int from, bool wants,
+                                       const char *token, size_t number, char *block) {
+    ckpt__buf claim;
+    bool writes = false;
+    ckpt__buf_init(&claim, &s->allocator);
+    ckpt_err e = path->err;
+    if (wants) {
+        ckpt__buf_fmt(&claim, "%s/.%llu%s", s->root, (unsigned long long)number, token);
+        (void)ckpt__buf_cstr(&claim);
+        if (e == CKPT_OK) e = claim.err;
+        if (e == CKPT_OK) e = ckpt__file_unheld_copy(ckpt__os_claim(claim.data, &writes));
+    }
+    e = ckpt__ranks_share_long(&s->crew, e);
+    if (e == CKPT_OK) e = ckpt__resume_copy(s, path->data, size, from, writes, block);
+    ckpt__resume_drop(&claim, writes);
+    return e;
+}
+
 // Folders that are not one: what a rank needs and its folder has not, values that rank 0 alone has written for one, comes
-// from the folder of another rank. Nothing is brought where a file that is needed is nowhere. Collective.
+// from the folder of another rank. Nothing is brought where a file that is needed is nowhere; where a rank could not look whether
+// it is in its folder, that is what keeps the job from it. Collective.
 static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, const ckpt__shard_place *place,
                                    const ckpt__file_options *o) {
     size_t count = m->file_count, room = count * (sizeof(int64_t) * 2 + sizeof(bool) * 2) + 16;
@@ -53403,31 +53429,42 @@ static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, con
     char *block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_BLOCK);
     int64_t *told = (int64_t *)(void *)memory;
     bool *needed = (bool *)(memory + count * sizeof(int64_t) * 2), *here = needed + count;
-    ckpt__buf path;
+    ckpt__buf path, token;
+    ckpt__error_record unseen;
+    unseen.code = CKPT_OK;
     ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&token, &s->allocator);
     ckpt_err e = memory != NULL && block != NULL ? ckpt__resume_needed(s, m, place, o, needed) : CKPT_NOMEM;
+    if (e == CKPT_OK && ckpt__ranks_is_first(&s->crew)) e = ckpt__file_temp_name(&token, "ckpt-token");
     e = ckpt__ranks_share(&s->crew, e);
     for (size_t i = 0; i < count && e == CKPT_OK; i++) {
         ckpt__os_info info;
         ckpt__shard_path(&path, place, m->files[i].name);
-        here[i] = path.err == CKPT_OK && ckpt__os_stat(path.data, &info) == CKPT_OK && info.is_file &&
-            info.size == m->files[i].size;
+        ckpt_err seen = path.err != CKPT_OK ? path.err : ckpt__os_stat(path.data, &info);
+        if (seen != CKPT_OK && !ckpt__resume_passes(seen, true) && unseen.code == CKPT_OK) ckpt__error_take(&unseen);
+        here[i] = seen == CKPT_OK && info.is_file && info.size == m->files[i].size;
         told[2 * i] = here[i] ? s->ranks.rank : INT64_MAX;
         told[2 * i + 1] = needed[i] && !here[i] ? -1 : 0;
     }
     for (size_t i = 0; i < count && e == CKPT_OK; i += 4096)
         e = ckpt__ranks_min(&s->crew, told + 2 * i, (int)(count - i < 4096 ? count - i : 4096) * 2);
-    bool all = true;
-    for (size_t i = 0; i < count && e == CKPT_OK; i++) all = all && (told[2 * i + 1] == 0 || told[2 * i] != INT64_MAX);
+    bool all = true, any = false;
+    for (size_t i = 0; i < count && e == CKPT_OK; i++) {
+        any = any || told[2 * i + 1] != 0;
+        all = all && (told[2 * i + 1] == 0 || told[2 * i] != INT64_MAX);
+    }
+    if (e == CKPT_OK && !all) e = ckpt__ranks_share(&s->crew, ckpt__error_put(&unseen));
+    if (e == CKPT_OK && all && any) e = ckpt__ranks_send(&s->crew, &token, 0);
     for (size_t i = 0; i < count && e == CKPT_OK && all; i++) {
         if (told[2 * i + 1] == 0) continue;
         ckpt__shard_path(&path, place, m->files[i].name);
-        e = ckpt__ranks_share(&s->crew, path.err);
-        if (e == CKPT_OK) e = ckpt__resume_copy(s, path.data, m->files[i].size, (int)told[2 * i], s->leads && !here[i], block);
+        e = ckpt__resume_bring_one(s, &path, m->files[i].size, (int)told[2 * i], needed[i] && !here[i], ckpt__buf_cstr(&token), i,
+                                   block);
     }
     ckpt__mem_free(&s->allocator, memory, room);
     ckpt__mem_free(&s->allocator, block, CKPT__RESUME_BLOCK);
     ckpt__buf_free(&path);
+    ckpt__buf_free(&token);
     return e;
 }
 
@@ -53757,12 +53794,6 @@ static ckpt_err ckpt__resume_load(ckpt_saver *s, ckpt__resume_offer *offer, cons
     ckpt_err e = ckpt__resume_tell(s, offer);
     *own = *mine = false;
     return e == CKPT_OK ? ckpt__resume_try_offer(s, offer, path, at, own, learnt, mine) : e;
-}
-
-// Is this a reason to look at the next older checkpoint? A file that is whole but does not fit is the user's business, unless
-// somebody else's file got into the folder.
-static bool ckpt__resume_passes(ckpt_err e, bool own) {
-    return e == CKPT_CORRUPT || e == CKPT_IO || e == CKPT_NOT_FOUND || (e == CKPT_MISMATCH && !own);
 }
 
 // A rank has not the file that others have, its store is away, and an older checkpoint will do that all of them have.

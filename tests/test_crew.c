@@ -543,6 +543,38 @@ static void test_apart_unsaid(void **state) {
     }
 }
 
+// Machines have changed places: to each come the files that its own ranks need, once, and no others: rank 0's with what is one for all,
+// and two. No token is left.
+static int files_brought;
+
+static void brings(const char *name, const char *path) {
+    if (strcmp(name, "rename") == 0 && strstr(path, "/ba1/__") != NULL) (void)__atomic_fetch_add(&files_brought, 1, __ATOMIC_SEQ_CST);
+}
+
+static void test_apart_exchanged(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    const char *one = util_join(p.dir, "rank1"), *two = util_join(p.dir, "rank2"), *aside = util_join(p.dir, "aside");
+    p.by = 2;
+    p.saves = 1;
+    tr_run(tr_new(6), save_some, &p);
+    assert_int_equal(rename(one, aside), 0);
+    assert_int_equal(rename(two, one), 0);
+    assert_int_equal(rename(aside, two), 0);
+    p.number = 1;
+    p.saves = 0;
+    files_brought = 0;
+    fault_set_spy(brings);
+    tr_run(tr_new(6), go_on, &p);
+    fault_set_spy(NULL);
+    assert_int_equal(files_brought, 6);
+    assert_string_equal(names_in(util_join(p.dir, "rank0/ba1")), ".metadata __0_0.pt __1_0.pt");
+    for (int i = 1; i < 3; i++) {
+        assert_string_equal(names_in(util_join(p.dir, util_fmt("rank%d/ba1", i))), ".metadata __0_0.pt __2_0.pt __3_0.pt __4_0.pt __5_0.pt");
+        assert_null(strstr(util_list(util_join(p.dir, util_fmt("rank%d", i))), "token"));
+    }
+}
+
 // A world of ranks in a process of its own has ended as it was to.
 static void was_killed(pid_t child) {
     int status = 1;
@@ -935,6 +967,27 @@ static void test_whole_unseen_newest_of_some(void **state) {
         fault_set_spy(NULL);
         assert_true(fault_disarm());
     }
+}
+
+// Sharded: the one rank whose folder has a file that another needs cannot look at it. That does not make it one that is nowhere.
+static void test_apart_unseen(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.apart = true;
+    p.saves = 2;
+    tr_run(tr_new(2), save_some, &p);
+    assert_int_equal(rename(util_join(p.dir, "rank0/ba2/__0_0.pt"), util_join(p.dir, "rank1/ba2/__0_0.pt")), 0);
+    p.saves = 0;
+    p.want = CKPT_NET;
+    unseen_newest = "/rank1/ba2/__0_0";
+    unseen_errnum = ESTALE;
+    fault_set_spy(newest_unseen);
+    tr_run(tr_new(2), go_on, &p);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    p.number = 2;
+    p.want = CKPT_OK;
+    tr_run(tr_new(2), go_on, &p);
 }
 
 // Machines with folders of their own, of which rank 1's has what is later than rank 0's, and a store whose latest says nothing of its
@@ -6201,10 +6254,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_walk_back),
         cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),
         cmocka_unit_test(test_apart),
-        cmocka_unit_test(test_apart_unsaid),
+        cmocka_unit_test(test_apart_unsaid), cmocka_unit_test(test_apart_exchanged),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp), cmocka_unit_test(test_whole_apart_copy_unread),
         cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest),
-        cmocka_unit_test(test_whole_unseen_newest_of_some), cmocka_unit_test(test_whole_unmarked),
+        cmocka_unit_test(test_whole_unseen_newest_of_some), cmocka_unit_test(test_apart_unseen), cmocka_unit_test(test_whole_unmarked),
         cmocka_unit_test(test_whole_unheld), cmocka_unit_test(test_whole_replaced), cmocka_unit_test(test_whole_moved_stored),
         cmocka_unit_test(test_whole_shared_is_not_read),
         cmocka_unit_test(test_held_by_one),
