@@ -54996,6 +54996,48 @@ static size_t ckpt__resume_line_of(const ckpt_saver *s, const ckpt_timestamp *t)
     return SIZE_MAX;
 }
 
+// What rank 0 has noted of a save.
+typedef struct ckpt__resume_metric {
+    uint64_t number;
+    double   metric;
+    bool     known;
+} ckpt__resume_metric;
+
+static void ckpt__resume_take_metric(ckpt__index *ix, const ckpt__resume_metric *m) {
+    int at = ckpt__remote_find(ix, m->number);
+    if (at < 0 || ix->lines[at].others) return;
+    ix->lines[at].has_metric = m->known;
+    ix->lines[at].metric = m->metric;
+}
+
+// TARS: keep_best needs one opinion, rank 0's, also where each rank has asked its own tarballs, because they were fetched, or no
+// index told of them, or of that metric. Else a save could be the best on some ranks, and rotation leave their parts of it alone.
+// Collective.
+static ckpt_err ckpt__resume_share_metrics(ckpt_saver *s) {
+    ckpt__buf all;
+    ckpt__resume_metric m;
+    if (s->layout != CKPT__SAVER_TARS || s->best == NULL) return CKPT_OK;
+    ckpt__buf_init(&all, &s->allocator);
+    memset(&m, 0, sizeof m);
+    for (size_t i = 0; i < s->index.count && ckpt__ranks_is_first(&s->crew); i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        m.number = l->number;
+        m.metric = l->metric;
+        m.known = l->has_metric;
+        if (l->number != 0 && !l->others) ckpt__buf_add(&all, &m, sizeof m);
+    }
+    ckpt_err e = ckpt__ranks_send(&s->crew, &all, 0);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t at = 0; at + sizeof m <= all.len && e == CKPT_OK; at += sizeof m) {
+        memcpy(&m, all.data + at, sizeof m);
+        ckpt__resume_take_metric(&s->index, &m);
+        for (int k = 0; k < s->remote_count && m.known; k++) ckpt__resume_take_metric(&s->remotes[k].ledger, &m);
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    ckpt__buf_free(&all);
+    return e;
+}
+
 // Below the turn. A rank that answers looks as well if it leads: the index must say what is there.
 static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt__resume_walk w;
@@ -55024,6 +55066,7 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
         if (e == CKPT_NOT_FOUND && unfinished) ckpt__resume_discount(s);
     }
     if (e == CKPT_OK && loaded && !chooses) line = ckpt__resume_line_of(s, &t);
+    if (e == CKPT_OK && loaded) e = ckpt__resume_share_metrics(s);
     if (loaded && e == CKPT_OK) ckpt__resume_begin(s, line, &t);
     if (e == CKPT_OK && at != NULL) *at = t;
     ckpt__resume_walk_free(s, &w);

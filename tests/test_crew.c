@@ -5022,6 +5022,56 @@ static void test_tars_fetched(void **state) {
     }
 }
 
+// A loss of each rank's own, which is rank 0's where it is asked which save is the best: saves up to p->saves.
+static void tars_best(tr_rank *r, void *arg) {
+    static const double loss[2][4] = { { 0, 1, 5, 6 }, { 0, 9, 5.5, 6.5 } };
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    ckpt_timestamp t = at_batch(0);
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    m->d.remote_file_name = "run/ba{batch}-rank{rank}.pt";
+    m->d.latest_remote_file_name = CKPT_NONE;
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        if (p->number > 0) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        for (int i = (int)t.batch + 1; i <= p->saves; i++) {
+            ckpt_timestamp at = at_batch(i);
+            TR_OK(r, ckpt_saver_fence(m->s));
+            m->loss = loss[r->rank][i];
+            TR_OK(r, ckpt_saver_batch_end(m->s, &at));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+        }
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+// All ranks keep the same best one, here and in the store, also where one has fetched its tarball, or found it without its index, or the
+// rule is new, so that each has asked its own for the metric.
+static void test_tars_best(void **state) {
+    (void)state;
+    enum { KNOWN, FETCHED, NO_INDEX, NEW_RULE, CASES };
+    for (int k = 0; k < CASES; k++) {
+        bucket *b = bucket_new(NULL);
+        plan p = tars_plan(b, 1, 1);
+        p.apart = true;
+        p.best = k == NEW_RULE ? NULL : "min:state/metrics/loss";
+        tr_run(tr_new(2), tars_best, &p);
+        for (int i = 0; i < 2 && k == FETCHED; i++) util_remove_tree(util_join(p.dir, util_fmt("rank%d", i)));
+        if (k == NO_INDEX) assert_int_equal(unlink(util_join(p.dir, "rank1/.ckpt-index-rank1.jsonl")), 0);
+        p.best = "min:state/metrics/loss";
+        p.number = 1;
+        p.saves = 3;
+        tr_run(tr_new(2), tars_best, &p);
+        for (int i = 0; i < 2; i++)
+            assert_string_equal(names_in(util_join(p.dir, util_fmt("rank%d", i))),
+                                util_fmt("ba1-rank%d.pt.tar ba3-rank%d.pt.tar latest-rank%d.pt.tar", i, i, i));
+        assert_string_equal(bucket_names(b), "run%ba1-rank0.pt.tar run%ba1-rank1.pt.tar run%ba3-rank0.pt.tar run%ba3-rank1.pt.tar");
+        bucket_end(b);
+    }
+}
+
 // A rank's server does not answer when it is asked for its tarball, and no store has one: that does not make it one that is not there.
 static __thread bool asks_stale;
 
@@ -6308,7 +6358,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
         cmocka_unit_test(test_tars_offline), cmocka_unit_test(test_tars_replaced), cmocka_unit_test(test_folders_replaced),
-        cmocka_unit_test(test_tars_fetched), cmocka_unit_test(test_tars_unseen),
+        cmocka_unit_test(test_tars_fetched), cmocka_unit_test(test_tars_best), cmocka_unit_test(test_tars_unseen),
         cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
