@@ -19176,10 +19176,15 @@ static const char *ckpt__auth_config(const ckpt__auth_files *f, const char *kind
     return ckpt__ini_get(&f->config, plain ? "default" : section, key);
 }
 
-// A key of a profile: the credentials file's comes before the config file's. "" asks whether there is such a profile.
+// A key of a profile in one of the two files. "" asks whether there is such a profile.
+static const char *ckpt__auth_value_in(const ckpt__auth_files *f, bool shared, const char *profile, const char *key) {
+    return shared ? ckpt__ini_get(&f->shared, profile, key) : ckpt__auth_config(f, "profile", profile, key);
+}
+
+// The same in both: the credentials file's comes before the config file's.
 static const char *ckpt__auth_value(const ckpt__auth_files *f, const char *profile, const char *key) {
-    const char *value = ckpt__ini_get(&f->shared, profile, key);
-    return value != NULL ? value : ckpt__auth_config(f, "profile", profile, key);
+    const char *value = ckpt__auth_value_in(f, true, profile, key);
+    return value != NULL ? value : ckpt__auth_value_in(f, false, profile, key);
 }
 
 // A setting of a service: of the section that the profile's "services" names, else of the profile itself.
@@ -19569,10 +19574,7 @@ static ckpt_err ckpt__auth_from_web_identity(ckpt__auth_walk *w, const char *pro
 static ckpt_err ckpt__auth_from_keys(ckpt__auth_walk *w, const char *profile, bool shared, ckpt_credentials *out) {
     static const char *const keys[] = { "aws_access_key_id", "aws_secret_access_key", "aws_security_token", "aws_session_token" };
     const char *values[4], *path = shared ? w->a->shared_path : w->a->config_path;
-    for (int i = 0; i < 4; i++) {
-        if (shared) values[i] = ckpt__ini_get(&w->files.shared, profile, keys[i]);
-        else values[i] = ckpt__auth_config(&w->files, "profile", profile, keys[i]);
-    }
+    for (int i = 0; i < 4; i++) values[i] = ckpt__auth_value_in(&w->files, shared, profile, keys[i]);
     if (values[0] == NULL) return CKPT_OK;
     char source[500];
     (void)snprintf(source, sizeof source, "the profile \"%.100s\" of %.300s", profile, path);
@@ -19940,9 +19942,9 @@ static ckpt_err ckpt__auth_from_instance(ckpt__auth_walk *w, ckpt_credentials *o
 
 //-- roles -----------------------------------------------------------------------
 
-static bool ckpt__auth_has_role(const ckpt__auth_walk *w, const char *profile) {
-    return ckpt__auth_value(&w->files, profile, "role_arn") != NULL &&
-           ckpt__auth_value(&w->files, profile, "web_identity_token_file") == NULL;
+static bool ckpt__auth_has_role(const ckpt__auth_files *f, const char *profile) {
+    return ckpt__auth_value(f, profile, "role_arn") != NULL &&
+           ckpt__auth_value(f, profile, "web_identity_token_file") == NULL;
 }
 
 static bool ckpt__auth_has_keys(const ckpt__auth_walk *w, const char *profile) {
@@ -20003,7 +20005,7 @@ static ckpt_err ckpt__auth_follow(ckpt__auth_walk *w, const char *profile, ckpt_
                 return ckpt__error_set(CKPT_AUTH, "the profiles \"%.100s\" and \"%.100s\" lead to each other by source_profile",
                                        source, profile);
         }
-        if (keys || !ckpt__auth_has_role(w, source)) {
+        if (keys || !ckpt__auth_has_role(&w->files, source)) {
             ckpt_err e = ckpt__auth_from_profile(w, source, false, out);
             if (e != CKPT_OK || w->found) return e;
             return ckpt__error_set(CKPT_AUTH, "the source_profile \"%.100s\" of the profile \"%.100s\" has no credentials",
@@ -20014,7 +20016,7 @@ static ckpt_err ckpt__auth_follow(ckpt__auth_walk *w, const char *profile, ckpt_
 }
 
 static ckpt_err ckpt__auth_from_role(ckpt__auth_walk *w, const char *profile, ckpt_credentials *out) {
-    if (!ckpt__auth_has_role(w, profile)) return CKPT_OK;
+    if (!ckpt__auth_has_role(&w->files, profile)) return CKPT_OK;
     ckpt_err e = ckpt__auth_follow(w, profile, out);
     while (e == CKPT_OK && w->depth > 0) e = ckpt__auth_assume(w, w->visited[--w->depth], out);
     return e;
@@ -20046,16 +20048,26 @@ static ckpt_err ckpt__auth_ask(ckpt__auth_walk *w, ckpt_credentials *out) {
 }
 
 // The file that has lost the profile which gave credentials when the store was opened, or NULL. It may be written anew just now,
-// or its folder be away. What comes behind it in the chain is somebody else's.
+// or its folder be away. What comes behind it in the chain is somebody else's, unless the profile has got it since then: so keys
+// make room for a program. A web identity of the environment comes before all of a profile but a role.
 static const char *ckpt__auth_lost(const ckpt__auth_walk *w) {
-    static const char *const keys[] = { "role_arn", "aws_access_key_id", "credential_process", "web_identity_token_file" };
+    static const struct { const char *key; bool shared; } order[] = {
+        { "role_arn", true }, { "role_arn", false }, { "web_identity_token_file", true }, { "web_identity_token_file", false },
+        { "aws_access_key_id", true }, { "credential_process", true }, { "credential_process", false },
+        { "aws_access_key_id", false }
+    };
     const ckpt__auth_files *before = &w->a->files, *now = &w->files;
     const char *profile = w->a->profile, *path = NULL;
-    bool in_shared = ckpt__ini_get(&now->shared, profile, "") != NULL;
-    bool in_config = ckpt__auth_config(now, "profile", profile, "") != NULL;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (!in_shared && ckpt__ini_get(&before->shared, profile, keys[i]) != NULL) path = w->a->shared_path;
-        if (!in_config && ckpt__auth_config(before, "profile", profile, keys[i]) != NULL) path = w->a->config_path;
+    bool web = ckpt__auth_env("AWS_WEB_IDENTITY_TOKEN_FILE") != NULL && ckpt__auth_env("AWS_ROLE_ARN") != NULL;
+    if (web && !w->a->is_named && !ckpt__auth_has_role(before, profile)) return NULL;
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        const char *key = order[i].key;
+        bool shared = order[i].shared;
+        bool was = ckpt__auth_value_in(before, shared, profile, key) != NULL;
+        bool is = ckpt__auth_value_in(now, shared, profile, key) != NULL;
+        if (is && (path == NULL || !was)) return NULL;
+        bool gone = was && ckpt__auth_value_in(now, shared, profile, "") == NULL;
+        if (gone && path == NULL) path = shared ? w->a->shared_path : w->a->config_path;
     }
     return path;
 }

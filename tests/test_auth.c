@@ -1395,6 +1395,44 @@ static void test_files_not_needed(void **state) {
     blind(false);
 }
 
+// What a profile had and has no more stops only those who had it from there; what it has got since then is its own.
+static void test_files_moved(void **state) {
+    (void)state;
+    static const char keys[] = "[default]\naws_access_key_id = AKOLD\naws_secret_access_key = " SECRET "old\n";
+    static const char program[] = "[default]\ncredential_process = echo '{\"Version\":1,\"AccessKeyId\":\"AKPROG\",\"SecretAccessKey\":\"" SECRET "\"}'\n";
+    static const char role[] = "[default]\nrole_arn = arn:x\nsource_profile = base\n[profile base]\naws_access_key_id = AK\n"
+                               "aws_secret_access_key = " SECRET "base\n";
+    static const struct { bool web; const char *config, *then; ckpt_err e; const char *id; } cases[] = {
+        { true, "", "", CKPT_OK, "ASIA" },              // a web identity of the environment comes before the keys
+        { false, role, role, CKPT_OK, "ASIA" },         // so does a role
+        { true, role, role, CKPT_OK, "ASIA" },
+        { false, "", program, CKPT_OK, "AKPROG" },      // the keys made room for it
+        { false, program, program, CKPT_AUTH, NULL },   // it was behind them from the beginning
+        { false, "", "", CKPT_AUTH, NULL },
+    };
+    util_write_text(util_join(home, "token"), SECRET ".jwt");
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        setenv("AWS_ROLE_ARN", "arn:web", 1);
+        if (cases[i].web) setenv("AWS_WEB_IDENTITY_TOKEN_FILE", util_join(home, "token"), 1);
+        credentials(keys);
+        config(cases[i].config);
+        assert_int_equal(client_open(&c, NULL), CKPT_OK);
+        assert_int_equal(client_get(&c), CKPT_OK);
+        ckpt__auth_aws_expired(&c.auth, &c.got);
+        assert_int_equal(unlink(util_join(home, ".aws/credentials")), 0);
+        config(cases[i].then);
+        if (client_get(&c) != cases[i].e) fail_msg("%d: %s", i, ckpt_last_error());
+        if (cases[i].e != CKPT_OK) SAYS("is not in");
+        else assert_memory_equal(c.got.access_key_id, cases[i].id, 4);
+        ckpt__auth_aws_expired(&c.auth, &c.got);
+        blind(true);
+        assert_int_equal(client_get(&c), cases[i].web && cases[i].config[0] == 0 ? CKPT_OK : CKPT_AUTH);
+        blind(false);
+        client_close(&c);
+        unsetenv("AWS_WEB_IDENTITY_TOKEN_FILE");
+    }
+}
+
 // Every allocation refused in turn: an error, nothing is held.
 static void test_no_memory(void **state) {
     (void)state;
@@ -1439,7 +1477,7 @@ int main(void) {
         cmocka_unit_test(test_near), cmocka_unit_test_setup_teardown(test_container, start, stop),
         cmocka_unit_test_setup_teardown(test_instance, start, stop), cmocka_unit_test_setup_teardown(test_renewal, start, stop),
         cmocka_unit_test_setup_teardown(test_renewal_fails, start, stop), cmocka_unit_test_setup_teardown(test_files_away, start, stop),
-        cmocka_unit_test_setup_teardown(test_files_not_needed, start, stop),
+        cmocka_unit_test_setup_teardown(test_files_not_needed, start, stop), cmocka_unit_test_setup_teardown(test_files_moved, start, stop),
         cmocka_unit_test_setup_teardown(test_no_memory, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
