@@ -17542,6 +17542,7 @@ static ckpt_err ckpt__sink_put(ckpt__sink *s, const void *p, size_t n) {
     uint64_t at = s->offset + s->got - s->gathered;
     size_t put = 0;
     ckpt_err e = ckpt__sink_put_direct(s, p, n, at, &put);
+    s->unheld = e != CKPT_OK;
     if (e != CKPT_OK || put == n) return e;
     if (s->turn != NULL) ckpt__os_mutex_lock(s->turn);
     e = ckpt__os_pwrite(s->fd, (const char *)p + put, n - put, at + put, s->path);
@@ -29576,10 +29577,11 @@ static ckpt_err ckpt__sftp_hung_up(ckpt__sftp_call *c) {
 }
 
 // libcurl takes an open that the server died under for one that succeeded, or for what the server refused last on the same
-// connection, which may well be that there is no such file. What is said of a file counts only while the connection lives.
+// connection, which may well be that there is no such file. What is said of a file counts only while the connection lives. What
+// this machine's disk says is none of the server's: libcurl hangs up for it.
 static ckpt_err ckpt__sftp_answered(ckpt__sftp_call *c, ckpt_err e) {
     bool says = e == CKPT_OK || e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_NO_SPACE || e == CKPT_EXISTS;
-    return says && !ckpt__sftp_is_connected(c) ? ckpt__sftp_hung_up(c) : e;
+    return says && c->job.failure.code == CKPT_OK && !ckpt__sftp_is_connected(c) ? ckpt__sftp_hung_up(c) : e;
 }
 
 // Runs "verb path" or "verb path other" on the server. What a server refuses is CKPT_NOT_FOUND, CKPT_AUTH, CKPT_NO_SPACE, or else
@@ -29959,7 +29961,7 @@ static ckpt_err ckpt__sftp_make_folders(ckpt__sftp_call *c, const char *path, bo
 static ckpt_err ckpt__sftp_send_into(ckpt__sftp_putting *u) {
     ckpt__sftp_call *c = u->c;
     ckpt_err e = ckpt__sftp_send(u);
-    if (e == CKPT_AUTH) e = ckpt__sftp_send_anew(u);
+    if (e == CKPT_AUTH && c->job.failure.code == CKPT_OK) e = ckpt__sftp_send_anew(u);
     for (int tries = 1; e == CKPT_NOT_FOUND && tries < (int)CKPT__SFTP_FOLDERS; tries++) {
         if (tries > 1) ckpt__os_sleep(0.005 * (double)(1 << tries));
         e = ckpt__store_cancelled(c->t);

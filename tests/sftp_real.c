@@ -405,6 +405,41 @@ static ckpt_err put_source(ckpt_store *s, const char *name, source *b, const cha
     return ckpt__store_run_put(s, &put);
 }
 
+static ckpt_err unread(void *dst, size_t size, uint64_t offset, void *user) {
+    (void)dst, (void)size, (void)offset, (void)user;
+    return ckpt__error_set(CKPT_AUTH, "its ticket has run out");
+}
+
+// What this machine's disk says is none of the server's, though libcurl hangs up for it; nor is what is there of an upload taken away.
+static void test_own_disk(void **state) {
+    (void)state;
+    ckpt_store_desc d = desc();
+    ckpt_store *s = open_store(&d, "own");
+    ckpt__transfer t = contract_transfer();
+    contract_ok(contract_put(s, "x", "hello", 5, true, NULL, &t));
+    ckpt__sink k;
+    memset(&k, 0, sizeof k);
+    k.fd = open("/dev/full", O_WRONLY);
+    k.path = "the file";
+    k.size = 5;
+    contract_is(ckpt__store_run_get(s, "x", NULL, 0, &k, &t), CKPT_NO_SPACE);
+    assert_true(k.unheld && !t.transient);
+    (void)close(k.fd);
+    ckpt__body body = { unread, NULL, NULL, -1, NULL, 0, 5, NULL, NULL };
+    ckpt__store_put put;
+    memset(&put, 0, sizeof put);
+    put.name = "y";
+    put.body = &body;
+    put.mark = "mark";
+    put.t = &t;
+    contract_is(ckpt__store_run_put(s, &put), CKPT_AUTH);
+    says("ticket");
+    assert_false(t.transient);
+    assert_true(util_exists(file_path("own/.y.mark.ckpt-part")));
+    contract_ok(contract_put(s, "y", "hello", 5, true, "mark", &t));
+    ckpt_store_close(s);
+}
+
 enum { BIG = 48 << 20 };
 
 static void test_resume(void **state) {
@@ -1075,7 +1110,8 @@ int main(void) {
         cmocka_unit_test(test_host_keys), cmocka_unit_test(test_logins), cmocka_unit_test(test_default_keys), cmocka_unit_test(test_password),
         cmocka_unit_test(test_no_server), cmocka_unit_test(test_many_logins), cmocka_unit_test(test_openssh),
         cmocka_unit_test(test_strange_folder), cmocka_unit_test(test_leftovers), cmocka_unit_test(test_gap), cmocka_unit_test(test_two_writers),
-        cmocka_unit_test(test_folder_removed), cmocka_unit_test(test_refused), cmocka_unit_test(test_part_in_the_way), cmocka_unit_test(test_frozen), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_folder_removed), cmocka_unit_test(test_refused), cmocka_unit_test(test_part_in_the_way), cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_own_disk), cmocka_unit_test(test_resume),
         cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_lost_looks), cmocka_unit_test(test_killed)
     };
     ckpt_store_desc d = desc();

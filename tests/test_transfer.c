@@ -287,6 +287,21 @@ static void test_direct(void **state) {
         fclose(through);
         fclose(past);
     }
+    // A full disk ends it, and is known as one.
+    int full = open("/dev/full", O_WRONLY);
+    ckpt__sink_direct d = { full, 1 };
+    ckpt__sink s;
+    memset(&s, 0, sizeof s);
+    s.fd = full;
+    s.path = "x";
+    s.size = ROOM;
+    s.gather = room;
+    s.gather_size = ROOM;
+    s.direct = &d;
+    assert_true(full >= 0);
+    assert_int_equal(ckpt__sink_write(&s, bytes, ROOM), CKPT_NO_SPACE);
+    assert_true(s.unheld && s.got == 0);
+    (void)close(full);
     ckpt__os_pages_free(room, ROOM);
     free(bytes);
     free(back);
