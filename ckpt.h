@@ -17436,6 +17436,7 @@ typedef struct ckpt__transfer {
     bool                 expired;           // the credentials were renewed; try again at once, once
     bool                 unsure;            // the request may have been carried out although it failed (lost reply), or twice
     bool                 unseen;            // whether what is there is this upload's could not be seen
+    bool                 unheld;            // this machine could not write the file that a store without ranges was to make
     double               retry_after;       // seconds, at least, before the next attempt
     int                  status;            // of HTTP, 0: none
 } ckpt__transfer;
@@ -17624,7 +17625,7 @@ static ckpt_err ckpt__sink_write(ckpt__sink *s, const void *p, size_t n) {
 
 // Forgets how the last attempt ended.
 static void ckpt__transfer_begin(ckpt__transfer *t) {
-    t->transient = t->throttled = t->expired = t->unsure = t->unseen = false;
+    t->transient = t->throttled = t->expired = t->unsure = t->unseen = t->unheld = false;
     t->retry_after = 0.0;
     t->status = 0;
 }
@@ -27520,9 +27521,13 @@ static ckpt_err ckpt__mlflow_fetch(ckpt_store *store, const char *name, const ch
     memset(&k, 0, sizeof k);
     k.path = path;
     ckpt_err e = ckpt__os_create(&k.fd, path);
+    t->unheld = e != CKPT_OK;
     if (e != CKPT_OK) return e;
     e = ckpt__mlflow_fetch_into(store, name, &k, t);
-    if (e == CKPT_OK) return ckpt__os_close(k.fd, path);
+    bool whole = e == CKPT_OK;
+    if (whole) e = ckpt__os_close(k.fd, path);
+    t->unheld = whole ? e != CKPT_OK : k.unheld;
+    if (whole) return e;
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     ckpt__os_drop(k.fd);
@@ -38000,7 +38005,7 @@ static void ckpt__fetch_custom(ckpt__fetch_job *j) {
         e = ckpt__store_run_fetch(f->store, f->name, j->file->temp.data, &l.t);
     }
     ckpt__meter_land(j->meter, 0, e == CKPT_OK ? j->info.size : 0);
-    if (e != CKPT_OK) ckpt__fetch_fail(j, e, false, false);
+    if (e != CKPT_OK) ckpt__fetch_fail(j, e, false, l.t.unheld);
 }
 
 // Fetches piece after piece; `one`: the next one only.

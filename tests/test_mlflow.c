@@ -1,6 +1,7 @@
 /* test_mlflow.c: what mlflow-artifacts: and dbfs:/databricks/mlflow-tracking/... send and make of replies, good, bad and hostile, by a scripted
    server in the process; tracking servers and logins; runs that are found and made; Composer's table of paths.
    run.sh: remote tsan */
+#include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -364,6 +365,36 @@ static void test_fetch(void **state) {
     assert_false(util_exists(path));
     is(ckpt__store_run_fetch(s, "x", path, &t), CKPT_OK);
     t.most = 0;
+    rest_part(s);
+    rest_clear_env();
+}
+
+// That this machine cannot write the file is told apart from what the server says.
+static void test_fetch_unheld(void **state) {
+    (void)state;
+    static const step steps[] = { { 200, FILES(FILE_("x", "5")), NULL }, { 200, FILES(FILE_("x", "5")), NULL }, { 200, "hello", NULL },
+        { 200, FILES(FILE_("x", "5")), NULL }, { 500, SAYS("INTERNAL_ERROR", "no"), NULL } };
+    const char *dir = util_temp_dir();
+    ckpt_store *s = PROXY_MEET(steps);
+    ckpt__transfer_begin(&t);
+    is(ckpt__store_run_fetch(s, "x", util_join(dir, "none/x"), &t), CKPT_NOT_FOUND);
+    assert_true(t.unheld);
+    for (int i = 0; i < 2; i++) {
+        ckpt__retry retry;
+        ckpt__fetch f;
+        memset(&retry, 0, sizeof retry);
+        memset(&f, 0, sizeof f);
+        retry.num_attempts = 1;
+        f.store = s;
+        f.name = "x";
+        f.destination = util_join(dir, "x");
+        f.retry = &retry;
+        if (i == 0) fault_arm_call("pwrite", EIO, 1);
+        is(ckpt__fetch_run(&f), i == 0 ? CKPT_IO : CKPT_NET);
+        if (i == 0) assert_true(fault_disarm());
+        assert_int_equal(f.unheld, i == 0);
+    }
+    assert_string_equal(util_list(dir), "");
     rest_part(s);
     rest_clear_env();
 }
@@ -1093,7 +1124,7 @@ static void test_no_memory(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse_path), cmocka_unit_test(test_settings), cmocka_unit_test(test_runs), cmocka_unit_test(test_given_ranks), cmocka_unit_test(test_proxy),
-        cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_proxy_ends),
+        cmocka_unit_test(test_proxy_list), cmocka_unit_test(test_fetch), cmocka_unit_test(test_fetch_unheld), cmocka_unit_test(test_proxy_parts), cmocka_unit_test(test_proxy_ends),
         cmocka_unit_test(test_managed), cmocka_unit_test(test_managed_lake),
         cmocka_unit_test(test_managed_whole), cmocka_unit_test(test_managed_parts), cmocka_unit_test(test_managed_ends),
         cmocka_unit_test(test_managed_links), cmocka_unit_test(test_managed_shrinks),
