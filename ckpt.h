@@ -20188,8 +20188,11 @@ static ckpt_err ckpt__auth_configure(ckpt__auth_aws *a, const ckpt_store_desc *d
         e = ckpt__error_set(CKPT_ARG, "the name of the AWS profile is too long");
     bool named = e == CKPT_OK;
     if (named) e = ckpt__auth_files_load(&a->files, a);
-    // Whoever has credentials elsewhere, and wants no profile for its settings, can do without a home that cannot be seen.
-    if (named && e != CKPT_OK && keyed && !wanted && ckpt__auth_spare_files(a, e)) e = CKPT_OK;
+    // Whoever has credentials and endpoint elsewhere, and wants no profile for its settings, can do without a home that cannot be
+    // seen. What lies there may name an endpoint, or ask for one of FIPS: without it requests would go to another server.
+    bool placed = named && e != CKPT_OK && (ckpt__auth_aws_endpoint(a, "s3") != NULL ||
+                                            ckpt__auth_is_true(ckpt__auth_env("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")));
+    if (placed && keyed && !wanted && ckpt__auth_spare_files(a, e)) e = CKPT_OK;
     if (e == CKPT_OK && wanted && ckpt__auth_value(&a->files, a->profile, "") == NULL)
         e = ckpt__error_set(CKPT_AUTH, "there is no AWS profile \"%.100s\" in %s or %s", a->profile,
                             a->shared_path != NULL ? a->shared_path : "~/.aws/credentials",

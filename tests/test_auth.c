@@ -1356,7 +1356,7 @@ static void blind(bool is_blind) {
     if (!is_blind) assert_int_equal(rename(aside, path), 0);
 }
 
-// Who does not need the home is not stopped by one that cannot be seen.
+// Who does not need the home is not stopped by one that cannot be seen. Without an endpoint it is needed: it may name one.
 static void test_files_not_needed(void **state) {
     (void)state;
     ckpt_store_desc d;
@@ -1364,11 +1364,22 @@ static void test_files_not_needed(void **state) {
     credentials("[other]\naws_access_key_id = AKOTHER\naws_secret_access_key = " SECRET "other\n");
     asked = 0;
     blind(true);
+    setenv("AWS_ACCESS_KEY_ID", "AKENV", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", SECRET "env", 1);
+    static const char *const endpoints[] = { "S3_ENDPOINT_URL", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS" };
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(once(&c, NULL), CKPT_IO);
+        SAYS(".aws/config");
+        setenv(endpoints[i], i == 3 ? "true" : "http://example", 1);
+        assert_int_equal(once(&c, NULL), CKPT_OK);
+        unsetenv(endpoints[i]);
+    }
     for (int how = 0; how < 4; how++) {
         memset(&d, 0, sizeof d);
+        d.endpoint_url = "http://example";
         if (how == 0) d.access_key_id = "AKGIVEN", d.secret_access_key = SECRET "given";
         if (how == 1) d.credentials = callback, d.credentials_user = &life;
-        if (how >= 2) setenv("AWS_ACCESS_KEY_ID", "AKENV", 1), setenv("AWS_SECRET_ACCESS_KEY", SECRET "env", 1);
+        if (how == 2) setenv("AWS_ACCESS_KEY_ID", "AKENV", 1);
         if (how == 3) d.profile = "other";              // its settings are wanted, whoever has the keys
         assert_int_equal(client_open(&c, &d), how == 3 ? CKPT_IO : CKPT_OK);
         if (how < 3) assert_int_equal(client_get(&c), CKPT_OK);
