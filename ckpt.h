@@ -21313,13 +21313,16 @@ static ckpt_err ckpt__auth_oci_open_file(ckpt__auth_oci_lookup *l, const ckpt_st
     const char *given = ckpt__auth_given(d->credentials_file), *by = "";
     ckpt__auth_oci *a = l->a;
     ckpt__buf text;
+    ckpt__os_info info;
     ckpt_err e = CKPT_OK;
     if (given == NULL && (given = ckpt__auth_env("OCI_CONFIG_FILE")) != NULL) by = " (OCI_CONFIG_FILE)";
     if (given == NULL && (given = ckpt__auth_env("OCI_CLI_CONFIG_FILE")) != NULL) by = " (OCI_CLI_CONFIG_FILE)";
     for (size_t i = 0; i < 2 && e == CKPT_OK && !l->is_there; i++) {
         ckpt__mem_free_text(&a->secret, l->path);
         l->path = ckpt__auth_keep_path(&a->secret, given != NULL ? given : places[i], &e);
-        l->is_there = l->path != NULL && ckpt__os_exists(l->path);
+        ckpt_err seen = l->path != NULL ? ckpt__os_lstat(l->path, &info) : CKPT_NOT_FOUND;
+        l->is_there = seen == CKPT_OK;
+        if (!l->is_there && seen != CKPT_NOT_FOUND && seen != CKPT_AUTH) e = seen;     // it may well be, and others somebody else
     }
     if (e != CKPT_OK) return e;
     if (!l->is_there && given != NULL)
@@ -28838,14 +28841,20 @@ static const char *ckpt__sftp_home(ckpt__buf *out, const char *name) {
     return ckpt__buf_cstr(out);
 }
 
+#ifndef CKPT__SFTP_MACHINE
+    #define CKPT__SFTP_MACHINE "/etc/ssh/ssh_known_hosts"       // tests have another
+#endif
+
 static ckpt_err ckpt__sftp_keep_known(ckpt__sftp *f, const ckpt_store_desc *d, const ckpt_allocator *al) {
     const char *given = d->known_hosts_filename;
     ckpt_err e = ckpt__sftp_keep_either(al, &f->known_hosts, given, "COMPOSER_SFTP_KNOWN_HOSTS_FILE");
     if (e != CKPT_OK || f->known_hosts != NULL) return e;
     ckpt__buf path;
     ckpt__buf_init(&path, al);
-    const char *own = ckpt__sftp_home(&path, "known_hosts"), *machine = "/etc/ssh/ssh_known_hosts";
-    bool there = own[0] != 0 && ckpt__os_exists(own);
+    const char *own = ckpt__sftp_home(&path, "known_hosts"), *machine = CKPT__SFTP_MACHINE;
+    ckpt__os_info info;
+    e = own[0] != 0 ? ckpt__os_lstat(own, &info) : CKPT_NOT_FOUND;
+    bool there = e != CKPT_NOT_FOUND && e != CKPT_AUTH;        // one that cannot be seen just now may well be
     const char *use = there || !ckpt__os_exists(machine) ? own : machine;
     if (path.err == CKPT_OK && use[0] == 0) use = machine;
     e = path.err != CKPT_OK ? path.err : ckpt__sftp_keep(al, &f->known_hosts, use, strlen(use));

@@ -214,6 +214,24 @@ static void test_configuration(void **state) {
     write_sample();
 }
 
+// A home that cannot be seen: nobody goes on as the machine, or is told that there is no file.
+static void test_configuration_unseen(void **state) {
+    (void)state;
+    const char *path = util_join(the_home, ".oci"), *aside = util_join(the_home, "aside");
+    assert_int_equal(rename(path, aside), 0);
+    assert_int_equal(symlink(path, path), 0);
+    refuses(CKPT_IO, ".oci/config");
+    setenv("OCI_RESOURCE_PRINCIPAL_VERSION", "2.2", 1);
+    refuses(CKPT_IO, ".oci/config");
+    unsetenv("OCI_RESOURCE_PRINCIPAL_VERSION");
+    setenv("OCI_CONFIG_FILE", util_join(path, "other"), 1);
+    refuses(CKPT_IO, ".oci/other");
+    unsetenv("OCI_CONFIG_FILE");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rename(aside, path), 0);
+    settles(NULL, NULL, id_of_sample, "us-ashburn-1");
+}
+
 static ckpt_store *open_at(const char *uri, const char *endpoint, const char *region, const ckpt_allocator *a) {
     ckpt_store_desc d;
     ckpt_store *s = NULL;
@@ -1087,7 +1105,8 @@ static void test_failing_memory(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors), cmocka_unit_test(test_keys), cmocka_unit_test(test_configuration), cmocka_unit_test(test_instance),
+        cmocka_unit_test(test_vectors), cmocka_unit_test(test_keys), cmocka_unit_test(test_configuration),
+        cmocka_unit_test(test_configuration_unseen), cmocka_unit_test(test_instance),
         cmocka_unit_test(test_instance_hostile), cmocka_unit_test(test_instance_no_memory),
         cmocka_unit_test(test_instance_cancelled), cmocka_unit_test(test_endpoint_no_memory), cmocka_unit_test(test_expiry),
         cmocka_unit_test(test_addresses), cmocka_unit_test(test_requests), cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_errors),

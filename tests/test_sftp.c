@@ -1,6 +1,8 @@
 // Proves what SFTP decides without a server: addresses as Composer reads them, settings from the environment, known
 // hosts, kinds of keys, names and their quoting, listings.
 // run.sh: remote
+static const char *machines = "/etc/ssh/ssh_known_hosts";
+#define CKPT__SFTP_MACHINE machines
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -213,6 +215,37 @@ static void test_known_hosts(void **state) {
     assert_int_equal(lines_for("127.0.0.1", 28199, hashed), 1);
     assert_int_equal(lines_for("127.0.0.1", 28198, hashed), 0);
     assert_int_equal(lines_for("127.0.0.1", 28199, "|1|| ssh-rsa A\n|1|x|y ssh-rsa A\n|1 ssh-rsa A\n| ssh-rsa A\n|1|AAAA|AAAA ssh-rsa A\n"), 0);
+}
+
+static const char *known_hosts_of(const ckpt_store_desc *d) {
+    ckpt_store *s = NULL;
+    assert_int_equal(ckpt_store_open(&s, "sftp://user@host/dir", d), CKPT_OK);
+    const char *path = util_fmt("%s", ckpt__sftp_of(s)->known_hosts);
+    ckpt_store_close(s);
+    return path;
+}
+
+// The user's own file comes before the machine's, also where it cannot be seen just now.
+static void test_known_hosts_file(void **state) {
+    (void)state;
+    const char *home = util_temp_dir(), *folder = util_join(home, ".ssh"), *own = util_join(folder, "known_hosts"), *was = machines;
+    const char *old = util_fmt("%s", getenv("HOME") != NULL ? getenv("HOME") : "");
+    ckpt_store_desc d;
+    memset(&d, 0, sizeof d);
+    clear_env();
+    setenv("HOME", home, 1);
+    machines = util_join(home, "machine");
+    assert_string_equal(known_hosts_of(&d), own);
+    util_write_text(machines, "");
+    assert_string_equal(known_hosts_of(&d), machines);
+    assert_int_equal(symlink(folder, folder), 0);           // a circle
+    assert_string_equal(known_hosts_of(&d), own);
+    assert_int_equal(unlink(folder), 0);
+    util_mkdir(folder);
+    util_write_text(own, "");
+    assert_string_equal(known_hosts_of(&d), own);
+    setenv("HOME", old, 1);
+    machines = was;
 }
 
 static void test_names(void **state) {
@@ -546,8 +579,9 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases), cmocka_unit_test(test_uri_tables), cmocka_unit_test(test_addresses), cmocka_unit_test(test_known_hosts), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_lines), cmocka_unit_test(test_urls), cmocka_unit_test(test_deep), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_cases), cmocka_unit_test(test_uri_tables), cmocka_unit_test(test_addresses), cmocka_unit_test(test_known_hosts),
+        cmocka_unit_test(test_known_hosts_file), cmocka_unit_test(test_names), cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_urls), cmocka_unit_test(test_deep), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_aside), cmocka_unit_test(test_upload_buffer), cmocka_unit_test(test_fingerprint),
         cmocka_unit_test(test_offers), cmocka_unit_test(test_unsure), cmocka_unit_test(test_guard),
         cmocka_unit_test(test_slow_login)
