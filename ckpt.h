@@ -17866,6 +17866,19 @@ static ckpt_err ckpt__http_global(void) {
     return ckpt__error_set(CKPT_UNSUPPORTED, "libcurl cannot be initialised: the process was forked while another thread did it");
 }
 
+// A copy of a path that is read again as long as the store is open. The program may be in another directory by then; where it is
+// now cannot be told, a relative one stays so. NULL: no memory.
+static char *ckpt__http_keep_path(const ckpt_allocator *a, const char *path) {
+    ckpt__buf b;
+    ckpt__buf_init(&b, a);
+    if (path[0] != '/' && ckpt__os_realpath(&b, ".") == CKPT_OK) ckpt__buf_byte(&b, '/');
+    ckpt__buf_text(&b, path);
+    const char *text = ckpt__buf_cstr(&b);
+    char *copy = b.err == CKPT_OK ? ckpt__mem_copy_text(a, text) : NULL;
+    ckpt__buf_free(&b);
+    return copy;
+}
+
 // Keeps a certificate file or folder named by a user or the environment.
 static ckpt_err ckpt__http_use_ca(ckpt__http *h, const char *path) {
     ckpt__os_info info;
@@ -17874,7 +17887,7 @@ static ckpt_err ckpt__http_use_ca(ckpt__http *h, const char *path) {
     if (e != CKPT_OK) return ckpt__error_prefix(e == CKPT_NOMEM ? e : CKPT_ARG, "the file of trusted certificates");
     char **where = info.is_dir ? &h->ca_dir : &h->ca_file;
     if (*where != NULL) return CKPT_OK;
-    *where = ckpt__mem_copy_text(&h->allocator, path);
+    *where = ckpt__http_keep_path(&h->allocator, path);
     return *where != NULL ? CKPT_OK : CKPT_NOMEM;
 }
 
@@ -20135,17 +20148,17 @@ static char *ckpt__auth_keep(const ckpt_allocator *a, const char *text, ckpt_err
     return copy;
 }
 
-// A path with "~/" at its beginning resolved; NULL when there is none, or it needs HOME and that is not set.
+// A path, absolute, with "~/" at its beginning resolved; NULL when there is none, or it needs HOME and that is not set.
 static char *ckpt__auth_keep_path(const ckpt_allocator *a, const char *path, ckpt_err *e) {
     const char *home = ckpt__auth_env("HOME");
-    if (path == NULL || path[0] != '~' || (path[1] != '/' && path[1] != 0)) return ckpt__auth_keep(a, path, e);
-    if (home == NULL) return NULL;
+    bool below = path != NULL && path[0] == '~' && (path[1] == '/' || path[1] == 0);
+    if (path == NULL || (below && home == NULL)) return NULL;
     ckpt__buf b;
     ckpt__buf_init(&b, a);
-    ckpt__buf_fmt(&b, "%s%s", home, path + 1);
+    ckpt__buf_fmt(&b, "%s%s", below ? home : "", below ? path + 1 : path);
     const char *text = ckpt__buf_cstr(&b);
-    char *copy = b.err == CKPT_OK ? ckpt__auth_keep(a, text, e) : NULL;
-    if (b.err != CKPT_OK) *e = b.err;
+    char *copy = b.err == CKPT_OK ? ckpt__http_keep_path(a, text) : NULL;
+    if (copy == NULL) *e = CKPT_NOMEM;
     ckpt__buf_free(&b);
     return copy;
 }
@@ -20379,6 +20392,7 @@ typedef struct ckpt__auth_google {
     ckpt_logger        logger;
     ckpt__http        *http;
     char              *file;            // of the description; NULL: by the environment
+    char              *home;            // the working directory at the open, of which a relative file is
     bool               is_open, anonymous, is_given;    // is_given: the token is the description's
     bool               full;            // objects get ACLs
     ckpt_err         (*ask)(ckpt_credentials *out, void *user);
@@ -20910,12 +20924,17 @@ static ckpt_err ckpt__auth_google_ask(ckpt__auth_search *s) {
 static ckpt_err ckpt__auth_google_walk(ckpt__auth_search *s) {
     const char *named = s->g->file != NULL ? s->g->file : ckpt__auth_env("GOOGLE_APPLICATION_CREDENTIALS");
     if (s->g->ask != NULL) return ckpt__auth_google_ask(s);
-    if (named != NULL) return ckpt__auth_of_file(s, named);
     ckpt__buf path;
     ckpt__os_info info;
     bool found = false;
     const char *why = "";
     ckpt__buf_init(&path, &s->g->allocator);
+    if (named != NULL) {
+        ckpt__os_path_join(&path, s->g->home, named);
+        ckpt_err of_file = path.err == CKPT_OK ? ckpt__auth_of_file(s, path.data) : path.err;
+        ckpt__buf_free(&path);
+        return of_file;
+    }
     ckpt_err e = ckpt__auth_gcloud_path(&path);
     ckpt_err there = e == CKPT_OK && path.len > 0 ? ckpt__os_stat(path.data, &info) : CKPT_NOT_FOUND;
     bool unseen = there != CKPT_OK && there != CKPT_NOT_FOUND && there != CKPT_AUTH;
@@ -20939,6 +20958,7 @@ static ckpt_err ckpt__auth_google_walk(ckpt__auth_search *s) {
 
 static void ckpt__auth_google_free(ckpt__auth_google *g) {
     ckpt__mem_free_text(&g->allocator, g->file);
+    ckpt__mem_free_text(&g->allocator, g->home);
     ckpt__auth_bearer_free(&g->now);
     if (g->is_open) {
         ckpt__os_cond_free(&g->wake);
@@ -20969,7 +20989,8 @@ static ckpt_err ckpt__auth_google_init(ckpt__auth_google *g, const ckpt_store_de
     g->ask_user = d->credentials_user;
     const char *file = ckpt__auth_given(d->credentials_file);
     if (file != NULL) g->file = ckpt__mem_copy_text(&g->allocator, file);
-    if (file != NULL && g->file == NULL) e = CKPT_NOMEM;
+    g->home = ckpt__http_keep_path(&g->allocator, "");
+    if ((file != NULL && g->file == NULL) || g->home == NULL) e = CKPT_NOMEM;
     if (d->session_token != NULL && d->session_token[0] != 0) {
         g->is_given = g->has = true;
         ckpt__buf_text(&g->now.token, d->session_token);
@@ -28487,7 +28508,7 @@ static ckpt_err ckpt__mlflow_tls(ckpt_store *store, const ckpt_store_desc *desc,
         if (e != CKPT_OK) return e;
     }
     s->d.http.insecure = *insecure;
-    if (cert != NULL && (s->d.http.client_cert = ckpt__mem_copy_text(&store->allocator, cert)) == NULL) return CKPT_NOMEM;
+    if (cert != NULL && (s->d.http.client_cert = ckpt__http_keep_path(&store->allocator, cert)) == NULL) return CKPT_NOMEM;
     if (*insecure)
         ckpt__error_log(&store->logger, CKPT_LOG_WARN, "MLFLOW_TRACKING_INSECURE_TLS: who answers for the tracking server is not "
                         "checked, and may read and change everything");
@@ -28814,6 +28835,16 @@ static ckpt_err ckpt__sftp_keep_either(const ckpt_allocator *al, char **out, con
     return text == NULL || text[0] == 0 ? CKPT_OK : ckpt__sftp_keep(al, out, text, strlen(text));
 }
 
+// The same of a file.
+static ckpt_err ckpt__sftp_keep_path(const ckpt_allocator *al, char **out, const char *given, const char *variable) {
+    ckpt_err e = ckpt__sftp_keep_either(al, out, given, variable);
+    if (e != CKPT_OK || *out == NULL) return e;
+    char *path = ckpt__http_keep_path(al, *out);
+    ckpt__mem_free_text(al, *out);
+    *out = path;
+    return path != NULL ? CKPT_OK : CKPT_NOMEM;
+}
+
 static ckpt_err ckpt__sftp_keep_user(ckpt__sftp *f, const ckpt__sftp_address *a, const ckpt_store_desc *d,
                                      const ckpt_allocator *al) {
     const char *user = d->username != NULL && d->username[0] != 0 ? d->username : NULL;
@@ -28847,7 +28878,7 @@ static const char *ckpt__sftp_home(ckpt__buf *out, const char *name) {
 
 static ckpt_err ckpt__sftp_keep_known(ckpt__sftp *f, const ckpt_store_desc *d, const ckpt_allocator *al) {
     const char *given = d->known_hosts_filename;
-    ckpt_err e = ckpt__sftp_keep_either(al, &f->known_hosts, given, "COMPOSER_SFTP_KNOWN_HOSTS_FILE");
+    ckpt_err e = ckpt__sftp_keep_path(al, &f->known_hosts, given, "COMPOSER_SFTP_KNOWN_HOSTS_FILE");
     if (e != CKPT_OK || f->known_hosts != NULL) return e;
     ckpt__buf path;
     ckpt__buf_init(&path, al);
@@ -28880,7 +28911,7 @@ static ckpt_err ckpt__sftp_settings(ckpt__sftp *f, const ckpt__sftp_address *a, 
     ckpt__buf_free(&b);
     if (e == CKPT_OK) e = ckpt__sftp_keep_user(f, a, d, al);
     if (e == CKPT_OK) e = ckpt__sftp_keep_known(f, d, al);
-    if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_file, d->key_filename, "COMPOSER_SFTP_KEY_FILE");
+    if (e == CKPT_OK) e = ckpt__sftp_keep_path(al, &f->key_file, d->key_filename, "COMPOSER_SFTP_KEY_FILE");
     if (e == CKPT_OK) e = ckpt__sftp_keep_either(al, &f->key_password, d->key_password, NULL);
     return e;
 }

@@ -1444,6 +1444,23 @@ static void test_files_moved(void **state) {
     }
 }
 
+// Files of a relative path are those of the directory in which the program was at the open.
+static void test_files_abroad(void **state) {
+    (void)state;
+    char *was = getcwd(NULL, 0);
+    setenv("AWS_CONFIG_FILE", "a.cfg", 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", 1);
+    util_write_text(util_join(home, "a.cfg"), "[default]\nrole_arn = arn:x\nsource_profile = base\n");
+    credentials("[base]\naws_access_key_id = AK\naws_secret_access_key = " SECRET "base\n");
+    assert_int_equal(chdir(home), 0);
+    assert_int_equal(client_open(&c, NULL), CKPT_OK);
+    assert_int_equal(chdir(was), 0);
+    assert_int_equal(client_get(&c), CKPT_OK);
+    assert_memory_equal(c.got.access_key_id, "ASIA", 4);
+    client_close(&c);
+    free(was);
+}
+
 // Every allocation refused in turn: an error, nothing is held.
 static void test_no_memory(void **state) {
     (void)state;
@@ -1489,6 +1506,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_instance, start, stop), cmocka_unit_test_setup_teardown(test_renewal, start, stop),
         cmocka_unit_test_setup_teardown(test_renewal_fails, start, stop), cmocka_unit_test_setup_teardown(test_files_away, start, stop),
         cmocka_unit_test_setup_teardown(test_files_not_needed, start, stop), cmocka_unit_test_setup_teardown(test_files_moved, start, stop),
+        cmocka_unit_test_setup_teardown(test_files_abroad, start, stop),
         cmocka_unit_test_setup_teardown(test_no_memory, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

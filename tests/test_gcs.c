@@ -808,6 +808,32 @@ static void test_order(void **state) {
     ckpt_store_close(s);
 }
 
+// A file of a relative path is one of the directory in which the program was at the open.
+static void test_file_abroad(void **state) {
+    (void)state;
+    static const step file[] = { { "POST /token", 200, NULL, "{\"access_token\":\"ya29.one\"}" }, { "GET /storage", 200, NULL, OBJECT } };
+    ckpt_store_desc d;
+    ckpt__store_stat st;
+    char *was = getcwd(NULL, 0);
+    memset(&d, 0, sizeof d);
+    clear();
+    user_file("named.json", "named");
+    user_file("given.json", "given");
+    setenv("GOOGLE_APPLICATION_CREDENTIALS", "named.json", 1);
+    for (int i = 0; i < 2; i++) {
+        d.credentials_file = i == 0 ? NULL : "given.json";
+        assert_int_equal(chdir(home), 0);
+        ckpt_store *s = meet(file, 2, &d);
+        assert_int_equal(chdir(was), 0);
+        is(look(s, &st), CKPT_OK);
+        assert_non_null(strstr(script.bodies[0], i == 0 ? "refresh_token=named" : "refresh_token=given"));
+        check_script();
+        ckpt_store_close(s);
+    }
+    free(was);
+    clear();
+}
+
 // A metadata server that refuses is asked again; once it has given a token, its silence is no lack of credentials.
 static void test_metadata_outage(void **state) {
     (void)state;
@@ -1030,7 +1056,7 @@ int main(void) {
         cmocka_unit_test(test_stat_time), cmocka_unit_test(test_long_token),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_odd_replies), cmocka_unit_test(test_put), cmocka_unit_test(test_acl),
         cmocka_unit_test(test_session_address), cmocka_unit_test(test_given_up), cmocka_unit_test(test_turns), cmocka_unit_test(test_order), cmocka_unit_test(test_metadata_outage),
-        cmocka_unit_test(test_file_gone), cmocka_unit_test(test_types),
+        cmocka_unit_test(test_file_gone), cmocka_unit_test(test_file_abroad), cmocka_unit_test(test_types),
         cmocka_unit_test(test_own_identity), cmocka_unit_test(test_token_replies), cmocka_unit_test(test_open), cmocka_unit_test(test_no_secrets)
     };
     util_clear_env();

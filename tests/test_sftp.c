@@ -244,6 +244,16 @@ static void test_known_hosts_file(void **state) {
     util_mkdir(folder);
     util_write_text(own, "");
     assert_string_equal(known_hosts_of(&d), own);
+    // A relative one is of the directory in which the program is now; so is a key.
+    char *here = getcwd(NULL, 0);
+    ckpt_store *s = NULL;
+    d.known_hosts_filename = "machine";
+    d.key_filename = "id";
+    assert_string_equal(known_hosts_of(&d), util_join(here, "machine"));
+    assert_int_equal(ckpt_store_open(&s, "sftp://user@host/dir", &d), CKPT_OK);
+    assert_string_equal(ckpt__sftp_of(s)->key_file, util_join(here, "id"));
+    ckpt_store_close(s);
+    free(here);
     setenv("HOME", old, 1);
     machines = was;
 }
