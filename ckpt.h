@@ -1274,7 +1274,8 @@ typedef struct ckpt_credentials {
 } ckpt_credentials;
 
 // Every field may be 0: then the environment is asked, then the provider's own files, then its defaults (see STORES AND
-// CREDENTIALS). All texts are copied by ckpt_store_open. Fields that a store has no use for are passed over.
+// CREDENTIALS). All texts are copied by ckpt_store_open; a file's relative path is one of the working directory at that time.
+// Fields that a store has no use for are passed over.
 typedef struct ckpt_store_desc {
     uint32_t     _canary;               // must stay 0
     const char  *endpoint_url, *region, *profile, *addressing_style;   // "auto", "path", "virtual"
