@@ -57954,15 +57954,17 @@ static void ckpt__folder_describe(const ckpt_folder *f, size_t i, ckpt_checkpoin
     out->foreign = !l->owned;
 }
 
-// What a path leads to: through the links of the system, and `text` through a text that stands for one.
-static bool ckpt__folder_leads(const char *path, bool text, const ckpt_allocator *a, ckpt__os_info *info) {
+// What a path leads to: through the links of the system, and `text` through a text that stands for one, of which *path becomes the
+// end.
+static bool ckpt__folder_leads(ckpt__buf *path, bool text, ckpt__os_info *info) {
     ckpt__buf out;
     bool folder = false;
-    if (!text) return ckpt__os_stat(path, info) == CKPT_OK;
-    ckpt__buf_init(&out, a);
-    bool there = ckpt__loader_resolve(&out, path, &folder) == CKPT_OK && ckpt__os_stat(out.data, info) == CKPT_OK;
-    ckpt__buf_free(&out);
-    return there;
+    if (!text) return ckpt__os_stat(path->data, info) == CKPT_OK;
+    ckpt__buf_init(&out, &path->allocator);
+    ckpt_err e = ckpt__loader_resolve(&out, path->data, &folder);
+    ckpt__buf_free(path);
+    *path = out;
+    return e == CKPT_OK && ckpt__os_stat(path->data, info) == CKPT_OK;
 }
 
 // How much of the end of a path is the name of a line: of the names of one file, as cp -l gives it, the path means its own.
@@ -57971,6 +57973,18 @@ static size_t ckpt__folder_agrees(const ckpt_folder *f, size_t i, const char *pa
     size_t n = strlen(name), all = strlen(path);
     bool ends = ckpt__txt_ends(path, name) && (n == all || path[all - n - 1] == '/');
     return ends ? n : 0;
+}
+
+// The line of a file that a path leads to, the one whose name agrees best; -1: none is of that file. *most: how much it agrees.
+static int ckpt__folder_match(const ckpt_folder *f, const ckpt__os_info *info, const char *path, size_t *most) {
+    int at = -1;
+    for (size_t i = 0; i < f->item_count; i++) {
+        if (f->items[i].missing || f->items[i].info.ino != info->ino || f->items[i].info.dev != info->dev) continue;
+        size_t agrees = ckpt__folder_agrees(f, i, path);
+        if (at < 0 || agrees > *most) at = (int)i;
+        if (agrees > *most) *most = agrees;
+    }
+    return at;
 }
 
 static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
@@ -57982,19 +57996,18 @@ static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
         if (f->items[i].name != NULL && strcmp(f->items[i].name, name) == 0) return (int)i;
     }
     for (int pass = 0; pass < 4; pass++) {          // a path first, then a link below the folder; texts for links last
-        ckpt__buf path;
+        ckpt__buf path, real;
         ckpt__buf_init(&path, &f->allocator);
+        ckpt__buf_init(&real, &f->allocator);
         if (pass % 2 == 0) ckpt__buf_text(&path, name);
         else ckpt__os_path_join(&path, f->index.folder, name);
-        const char *at_path = ckpt__buf_cstr(&path);
-        bool there = path.err == CKPT_OK && ckpt__folder_leads(at_path, pass >= 2, &f->allocator, &info);
-        for (size_t i = 0; there && i < f->item_count; i++) {
-            if (f->items[i].missing || f->items[i].info.ino != info.ino || f->items[i].info.dev != info.dev) continue;
-            size_t agrees = ckpt__folder_agrees(f, i, at_path);
-            if (at < 0 || agrees > most) at = (int)i;
-            if (agrees > most) most = agrees;
-        }
+        (void)ckpt__buf_cstr(&path);
+        bool there = path.err == CKPT_OK && ckpt__folder_leads(&path, pass >= 2, &info);
+        if (there) at = ckpt__folder_match(f, &info, path.data, &most);
+        if (at >= 0 && most == 0 && ckpt__os_realpath(&real, path.data) == CKPT_OK)      // a link with a name of its own
+            at = ckpt__folder_match(f, &info, real.data, &most);
         ckpt__buf_free(&path);
+        ckpt__buf_free(&real);
         if (at >= 0) return at;
         for (size_t i = 0; there && i < f->item_count; i++) {
             if (f->items[i].latest != NULL && strcmp(f->items[i].latest, name) == 0) return (int)i;

@@ -1186,6 +1186,28 @@ static void test_names_of_one_file(void **state) {
     ckpt_folder_close(f);
 }
 
+// A link, or a text that stands for one, has a name of its own: of two names of one file it means the one that it leads to.
+static void test_link_to_one_of_two(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *names[] = { "ba1.pt", "abc.pt", "zoo.pt", "deep/ba1.pt" };
+    run_end(run_live(dir, CKPT_KEEP_ALL, 1));
+    util_mkdir(util_join(dir, "deep"));
+    for (int i = 1; i < 4; i++) assert_int_equal(link(util_join(dir, "ba1.pt"), util_join(dir, names[i])), 0);
+    for (int i = 0; i < 8; i++) {
+        ckpt_checkpoint c;
+        const char *at = util_join(dir, "best");
+        if (i < 4) assert_int_equal((symlink)(names[i], at), 0);
+        else ok(ckpt_create_symlink_file(names[i - 4], at = util_join(dir, "best.symlink")));
+        ckpt_folder *f = look_into(dir);
+        ok(ckpt_folder_entry(f, ckpt_folder_find(f, at), &c));
+        assert_string_equal(c.name, names[i % 4]);
+        ok(ckpt_folder_entry(f, ckpt_folder_find(f, i < 4 ? "best" : "best.symlink"), &c));
+        assert_string_equal(c.name, names[i % 4]);
+        ckpt_folder_close(f);
+        assert_int_equal(unlink(at), 0);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
@@ -1215,6 +1237,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_objects_of_a_store),
         cmocka_unit_test(test_moved_elsewhere),
         cmocka_unit_test(test_note_is_no_link), cmocka_unit_test(test_object_leads), cmocka_unit_test(test_names_of_one_file),
+        cmocka_unit_test(test_link_to_one_of_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
