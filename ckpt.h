@@ -57954,8 +57954,8 @@ static void ckpt__folder_describe(const ckpt_folder *f, size_t i, ckpt_checkpoin
     out->foreign = !l->owned;
 }
 
-// What a path leads to: through the links of the system, and `text` through a text that stands for one, of which *path becomes the
-// end.
+// What a path leads to: through the links of the system, and `text` through a text that stands for one; *path is then where that
+// leads.
 static bool ckpt__folder_leads(ckpt__buf *path, bool text, ckpt__os_info *info) {
     ckpt__buf out;
     bool folder = false;
@@ -59158,7 +59158,8 @@ static ckpt_err ckpt__folder_read_beside(const ckpt__folder_convert *c, const ch
 static const char *const CKPT__FOLDER_BESIDE[] = { CKPT__SHARD_META, CKPT__SHARD_HF };
 
 // Finds out what a split is to replace, and that it may. The new files get an edition of their own, as a saver's do, so that
-// what is there counts until .metadata tells of them.
+// what is there counts until .metadata tells of them. Where there is neither .metadata nor a rank's file the index beside them is
+// that of somebody's model, and stays unless the split has its own.
 static ckpt_err ckpt__folder_begin_split(ckpt__folder_convert *c) {
     const char *to = c->d->to;
     const ckpt_allocator *a = &c->d->allocator;
@@ -59178,13 +59179,15 @@ static ckpt_err ckpt__folder_begin_split(ckpt__folder_convert *c) {
     ckpt__buf_init(&path, a);
     e = ckpt__folder_many_look(&m, to, a);
     for (size_t at = 0; at < m.names.len && e == CKPT_OK; at += strlen(m.names.data + at) + 1) {
-        int64_t edition = ckpt__folder_edition(m.names.data + at);
+        const char *name = m.names.data + at;
+        int64_t edition = ckpt__folder_edition(name);
         if (edition >= c->edition) c->edition = edition + 1;
+        bool ours = m.files > 0 || m.listed || strcmp(name, CKPT__SHARD_HF) != 0;
+        if (ours) ckpt__buf_add(&c->old, name, strlen(name) + 1);
     }
     if (e == CKPT_OK && c->edition > CKPT__INDEX_EDITIONS)
         e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was replaced too often: remove it first", to);
     for (int i = 0; i < 2 && e == CKPT_OK; i++) e = ckpt__folder_read_beside(c, CKPT__FOLDER_BESIDE[i], &path, &c->before[i]);
-    ckpt__buf_add(&c->old, m.names.data, m.names.len);
     ckpt__folder_many_free(&m);
     ckpt__buf_free(&path);
     return e != CKPT_OK ? e : c->old.err;

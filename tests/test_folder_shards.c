@@ -436,6 +436,22 @@ static void test_split_replaces(void **state) {
     ok(ckpt_verify(to, NULL));
 }
 
+// The folder of a model that somebody else saved keeps its index, unless the split brings one; what was broken off leaves none.
+static void test_split_beside_model(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *one = make_file(util_join(dir, "one.pt"), 10), *to = util_join(dir, "model");
+    const char *hf = util_join(to, "model.safetensors.index.json");
+    util_mkdir(to);
+    util_write_text(hf, "theirs");
+    ok(convert(one, to, 2, ".pt", false, NULL));
+    assert_string_equal(util_read(hf, NULL), "theirs");
+    ok(convert(one, to, 2, ".safetensors", true, NULL));
+    assert_string_not_equal(util_read(hf, NULL), "theirs");
+    assert_int_equal(unlink(util_join(to, ".metadata")), 0);
+    ok(convert(one, to, 2, ".pt", false, NULL));
+    assert_string_equal(util_list(to), ".metadata\n__0_2.pt\n__1_2.pt\n");
+}
+
 // A split whose files or folder cannot be brought to disk takes all its files away again.
 static void test_split_unsynced(void **state) {
     (void)state;
@@ -658,7 +674,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
-    cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
+    cmocka_unit_test(test_split_beside_model), cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
     cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared),
     cmocka_unit_test(test_split_whole),
     cmocka_unit_test(test_no_memory_convert),
