@@ -1260,7 +1260,8 @@ typedef struct ckpt_convert_desc {
 // such a directory: tensors are cut into rows, or with `shards_whole` handed out as they come, the rest goes to the first
 // rank's file. Where whole tensors lie in .safetensors, Hugging Face's model.safetensors.index.json is added. What is
 // overwritten counts until the new one does, and stays after a failure. Of two with `shards` that write into one directory at
-// the same time one ends with CKPT_EXISTS, and takes nothing of the other away.
+// the same time one ends with CKPT_EXISTS, and takes nothing of the other away; so does one whose new files somebody deletes
+// before it ends.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 //------------------------------------------------------------------------------
@@ -57195,6 +57196,7 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
 
 #define CKPT__FOLDER_LOCK "/.ckpt-lock"        // the saver's; behind it "-rank3" that of a rank with tarballs of its own
 #define CKPT__FOLDER_RANK_INDEX "/.ckpt-index-rank"
+#define CKPT__FOLDER_SPLIT "/.ckpt-split"      // the lock of the split that comes to its end there
 
 // What the view knows beyond the index line of the same place.
 typedef struct ckpt__folder_item {
@@ -58878,6 +58880,8 @@ typedef struct ckpt__folder_convert {
     ckpt__buf           old;            // names of what was there before them, each with its NUL
     ckpt__buf           before[2];      // .metadata that a split replaces, and the index beside it
     ckpt__buf           put[2];         // what takes their place; empty: not known yet
+    int                 lock;           // of the directory, while a split comes to its end; -1: not taken
+    ckpt__buf           lock_path;
 } ckpt__folder_convert;
 
 static ckpt_err ckpt__folder_fetch(void *dst, const void *src, size_t size, bool to_device, void *user) {
@@ -59072,6 +59076,11 @@ static ckpt_err ckpt__folder_share(const ckpt__folder_convert *c, int rank, int 
     return CKPT_OK;
 }
 
+// What a split has written and does not find any more was deleted by another, or by whoever tidies up.
+static ckpt_err ckpt__folder_missed(const ckpt__folder_convert *c, ckpt_err e) {
+    return e == CKPT_NOT_FOUND ? ckpt__error_set(CKPT_EXISTS, "%s was removed by another meanwhile", c->d->to) : e;
+}
+
 // Writes one rank's file and adds its report. Its name is new, or another split has taken this edition meanwhile.
 static ckpt_err ckpt__folder_write_share(ckpt__folder_convert *c, const char *path, const ckpt__items *share,
                                          ckpt__engine_job *job, ckpt__buf *reports) {
@@ -59092,7 +59101,7 @@ static ckpt_err ckpt__folder_write_share(ckpt__folder_convert *c, const char *pa
     if (e == CKPT_OK) e = ckpt__file_write(path, &format, &plan, false, job, a, &named);
     c->written += named;
     if (e == CKPT_OK) e = ckpt__shard_describe(&file, &plan, share->list, share->count, &sums);
-    if (e == CKPT_OK) e = ckpt__shard_stored(&file, path, format.codec != NULL);
+    if (e == CKPT_OK) e = ckpt__folder_missed(c, ckpt__shard_stored(&file, path, format.codec != NULL));
     if (e == CKPT_OK) ckpt__shard_report(reports, &file);
     job->blocks = NULL;
     ckpt__shard_file_free(&file);
@@ -59203,15 +59212,49 @@ static ckpt_err ckpt__folder_says(const ckpt__folder_convert *c, int which, cons
     return e;
 }
 
-// Asked before .metadata is written: another split that ended meanwhile has its own there, and may have deleted these files.
+static const char *ckpt__folder_ending(const ckpt_convert_desc *d) {
+    return d->shard_ending != NULL && d->shard_ending[0] != 0 ? d->shard_ending : ".pt";
+}
+
+// Replaces `out` by the path of a rank's new file.
+static ckpt_err ckpt__folder_new_path(const ckpt__folder_convert *c, int rank, ckpt__buf *out) {
+    ckpt__buf name;
+    ckpt__buf_init(&name, &c->d->allocator);
+    ckpt__shard_name_of(&name, rank, c->edition, ckpt__folder_ending(c->d));
+    out->len = 0;
+    ckpt__os_path_join(out, c->d->to, ckpt__buf_cstr(&name));
+    (void)ckpt__buf_cstr(out);
+    ckpt_err e = name.err != CKPT_OK ? name.err : out->err;
+    ckpt__buf_free(&name);
+    return e;
+}
+
+// Asked before .metadata is written: another split that ended meanwhile has its own there, and may have deleted these files. So
+// may have whoever tidies up: while a file is read again for its sum no hidden one tells that somebody is at work.
 static ckpt_err ckpt__folder_check_alone(const ckpt__folder_convert *c) {
     ckpt__buf path;
+    ckpt__os_info info;
     bool same = false;
     ckpt__buf_init(&path, &c->d->allocator);
     ckpt_err e = ckpt__folder_says(c, 0, &c->before[0], &path, &same);
     if (e == CKPT_OK && !same) e = ckpt__error_set(CKPT_EXISTS, "%s was written by another meanwhile", c->d->to);
+    for (int r = 0; r < c->written && e == CKPT_OK; r++) {
+        e = ckpt__folder_new_path(c, r, &path);
+        if (e == CKPT_OK) e = ckpt__folder_missed(c, ckpt__os_lstat(path.data, &info));
+    }
     ckpt__buf_free(&path);
     return e;
+}
+
+// From the check on to the deletion of what was there only one split is at work, and another that has come so far ends. Where
+// locks do not work nothing is left of this one.
+static ckpt_err ckpt__folder_lock_split(ckpt__folder_convert *c) {
+    ckpt__buf *path = &c->lock_path;
+    ckpt__buf_fmt(path, "%s" CKPT__FOLDER_SPLIT, c->d->to);
+    ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_lock(&c->lock, ckpt__buf_cstr(path));
+    if (e != CKPT_UNSUPPORTED) return ckpt__folder_missed(c, e);
+    (void)ckpt__os_remove(path->data);
+    return CKPT_OK;
 }
 
 // Is it a hidden file that a process writes?
@@ -59241,23 +59284,18 @@ static ckpt_err ckpt__folder_drop_old(const ckpt__folder_convert *c) {
     return e;
 }
 
-static const char *ckpt__folder_ending(const ckpt_convert_desc *d) {
-    return d->shard_ending != NULL && d->shard_ending[0] != 0 ? d->shard_ending : ".pt";
-}
-
 // Deletes the files that this split wrote.
 static void ckpt__folder_drop_new(const ckpt__folder_convert *c) {
-    ckpt__buf path, name;
+    ckpt__buf path;
     ckpt__buf_init(&path, &c->d->allocator);
-    ckpt__buf_init(&name, &c->d->allocator);
-    for (int r = 0; r < c->written; r++) {
-        path.len = name.len = 0;
-        ckpt__shard_name_of(&name, r, c->edition, ckpt__folder_ending(c->d));
-        ckpt__os_path_join(&path, c->d->to, ckpt__buf_cstr(&name));
-        if (name.err == CKPT_OK && path.err == CKPT_OK) (void)ckpt__os_remove(path.data);
-    }
+    for (int r = 0; r < c->written; r++)
+        if (ckpt__folder_new_path(c, r, &path) == CKPT_OK) (void)ckpt__os_remove(path.data);
     ckpt__buf_free(&path);
-    ckpt__buf_free(&name);
+}
+
+static void ckpt__folder_unlock_split(ckpt__folder_convert *c) {
+    ckpt__folder_unlock(c->lock, &c->lock_path);
+    c->lock = -1;
 }
 
 // A split that failed: what was there before is there again, which its .metadata says first. Without that both editions stay.
@@ -59277,6 +59315,7 @@ static void ckpt__folder_undo_split(ckpt__folder_convert *c) {
         else e = ckpt__os_remove(path.data);
     }
     if (e == CKPT_OK) ckpt__folder_drop_new(c);
+    ckpt__folder_unlock_split(c);
     (void)ckpt__os_remove_dir(c->d->to);
     ckpt__buf_free(&path);
     (void)ckpt__error_put(&why);
@@ -59284,34 +59323,29 @@ static void ckpt__folder_undo_split(ckpt__folder_convert *c) {
 
 static ckpt_err ckpt__folder_write_split(ckpt__folder_convert *c, ckpt__engine_job *job, uint64_t *written) {
     const ckpt_allocator *a = &c->d->allocator;
-    const char *ending = ckpt__folder_ending(c->d);
     size_t room = (size_t)c->d->shards * sizeof(uint64_t);
     uint64_t *ends = (uint64_t *)ckpt__mem_alloc(a, room);
     ckpt__items share;
-    ckpt__buf reports, path, name;
+    ckpt__buf reports, path;
     ckpt__items_init(&share, a);
     ckpt__buf_init(&reports, a);
     ckpt__buf_init(&path, a);
-    ckpt__buf_init(&name, a);
     ckpt_err e = ends == NULL ? CKPT_NOMEM : CKPT_OK;
     for (int r = 0; r < c->d->shards && e == CKPT_OK; r++) {
-        path.len = name.len = 0;
-        ckpt__shard_name_of(&name, r, c->edition, ending);
-        ckpt__os_path_join(&path, c->d->to, ckpt__buf_cstr(&name));
-        job->name = ckpt__buf_cstr(&path);
-        e = name.err != CKPT_OK ? name.err : path.err;
+        e = ckpt__folder_new_path(c, r, &path);
+        job->name = path.data;
         if (e == CKPT_OK) e = ckpt__folder_share(c, r, c->d->shards, &share);
         if (e == CKPT_OK) e = ckpt__folder_write_share(c, job->name, &share, job, &reports);
         if (e == CKPT_OK) *written += job->done;
         ends[r] = reports.len;
     }
+    if (e == CKPT_OK) e = ckpt__folder_lock_split(c);
     if (e == CKPT_OK) e = ckpt__folder_check_alone(c);
-    if (e == CKPT_OK) e = ckpt__folder_finish_split(c, &reports, ends, ending);
+    if (e == CKPT_OK) e = ckpt__folder_finish_split(c, &reports, ends, ckpt__folder_ending(c->d));
     ckpt__mem_free(a, ends, room);
     ckpt__items_free(&share);
     ckpt__buf_free(&reports);
     ckpt__buf_free(&path);
-    ckpt__buf_free(&name);
     return e;
 }
 
@@ -59329,6 +59363,7 @@ static ckpt_err ckpt__folder_split(ckpt__folder_convert *c) {
     else if (ckpt__folder_drop_old(c) != CKPT_OK)
         ckpt__error_log(&c->d->logger, CKPT_LOG_WARN, "cannot delete all of what %s was before: %s", c->d->to,
                         ckpt__error_last.text);
+    ckpt__folder_unlock_split(c);
     ckpt__engine_tell_end(job.progress, "save", c->d->to, written, e);
     return e;
 }
@@ -59367,6 +59402,8 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loade
     ckpt__buf_init(&c.old, &d->allocator);
     for (int i = 0; i < 2; i++) ckpt__buf_init(&c.before[i], &d->allocator);
     for (int i = 0; i < 2; i++) ckpt__buf_init(&c.put[i], &d->allocator);
+    c.lock = -1;
+    ckpt__buf_init(&c.lock_path, &d->allocator);
     ckpt_err e = ckpt__loader_open(&c.file, from, &d->allocator);
     if (e == CKPT_OK && !d->no_verify) e = ckpt__folder_check_open(c.file, from->path.data, &d->progress);
     if (e == CKPT_OK) e = d->shards > 0 ? ckpt__folder_split(&c) : ckpt__folder_write(&c);
