@@ -349,6 +349,15 @@ for how in "put $f $u/model" "cp $u/run/ep0-ba30 $u/model"; do
     is "--force over a broken one: ${how%% *}" 0 ./ckpt $how --force
     good "leaves no index" 'diff -r $f bucket/model >/dev/null' && rm -r bucket/model
 done
+# without --force it is not overwritten either, but what was broken off goes on
+for how in "put split4 $u/model" "cp $u/hf $u/model"; do
+    mkdir bucket/model && echo '{"weight_map":{}}' > bucket/model/model.safetensors.index.json
+    is "onto a model with an index: ${how%% *}" 4 ./ckpt $how
+    good "leaves it" '[ "$(ls -A bucket/model)" = model.safetensors.index.json ] && grep -q "{}" bucket/model/*'
+    cp split4/__0_* bucket/model
+    is "where one was broken off: ${how%% *}" 0 ./ckpt $how
+    good "has all" 'diff -r split4 bucket/model >/dev/null' && rm -r bucket/model
+done
 # onto itself, by other names
 ln -s bucket/self self
 for from in $f split4; do
@@ -397,6 +406,7 @@ static ckpt_err open_file(ckpt_file **f, const char *path) {
 static ckpt_err size_of(ckpt_store *s, const char *name, uint64_t *size) {
     const char *unsized = getenv("UNSIZED");
     if (unsized != NULL && strcmp(name, unsized) == 0) return ckpt_set_error(CKPT_NET, "the store does not answer");
+    if (getenv("UNLISTED") != NULL && ckpt_store_size(s, name, size) == CKPT_NOT_FOUND) return ckpt_set_error(CKPT_AUTH, "it may not be seen");
     return ckpt_store_size(s, name, size);
 }
 #define ckpt_file_open open_file
@@ -417,6 +427,12 @@ for how in "get $u/hf gotten" "cp $u/hf $u/gotten"; do
     is "${how%% *} where the store does not say whether there is an index" 5 env BETWEEN=true UNSIZED=model.safetensors.index.json ./ckpt-between $how
     good "does not count" '[ ! -e gotten/.metadata ] && [ ! -e bucket/gotten/.metadata ]' && rm -rf gotten bucket/gotten
 done
+is "put with keys that may not list" 4 env BETWEEN=true UNLISTED=1 ./ckpt-between put $f $u/unseen
+for how in "put" "put over one"; do
+    is "$how with keys that may not list, and --force" 0 env BETWEEN=true UNLISTED=1 ./ckpt-between put --force $f $u/unseen
+    good "has all" 'diff -r $f bucket/unseen >/dev/null'
+done
+rm -r bucket/unseen
 between() {         # NAME STATUS ARGUMENT... COPY: the tool copies bucket/now, which something happens to
     rm -rf bucket/now && mkdir bucket/now && cp $f/.metadata $f/__* bucket/now
     is "$@"

@@ -1737,16 +1737,31 @@ static bool lists(const ckpt_file *f, const char *file) {
     return false;
 }
 
+// Is Hugging Face's index there?
+static ckpt_err find_hf(ckpt_store *s, bool *has) {
+    uint64_t size = 0;
+    ckpt_err e = ckpt_store_size(s, HF_INDEX, &size);
+    *has = e == CKPT_OK;
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
 // Is the place free? With --force what is there, *old, counts until the new .metadata comes; but where both have files of one name,
 // it stops counting before the first of them is overwritten. Not so the very checkpoint that is copied, which may lie in that place:
-// its files are replaced by themselves. *ours: what is replaced is a checkpoint of ranks, or what is left of one.
-static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, ckpt_file **old, bool *ours) {
+// its files are replaced by themselves. *ours: what is replaced is a checkpoint of ranks, or what is left of one. hf: what is copied
+// has Hugging Face's index; one that is there without ranks' files is of somebody's model. Who may not list is told of what is not
+// there that it is refused.
+static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, bool hf, ckpt_file **old, bool *ours) {
     const char *name = NULL;
     uint64_t size = 0;
+    bool model = false;
     ckpt_err e = ckpt_store_size(s, META, &size);
+    if (e == CKPT_AUTH && opt.force) e = CKPT_NOT_FOUND;
     *old = NULL;
     *ours = opt.force && (e == CKPT_OK || (e == CKPT_NOT_FOUND && has_rank_files(s)));
-    if (e == CKPT_NOT_FOUND) return CKPT_OK;
+    if (e == CKPT_NOT_FOUND) {
+        e = hf && !opt.force && !has_rank_files(s) ? find_hf(s, &model) : CKPT_OK;
+        return model ? taken(place) : e;
+    }
     if (e == CKPT_OK && !opt.force) e = taken(place);
     if (e != CKPT_OK) return e;
     ckpt_err seen = open_any(old, place);
@@ -1768,14 +1783,6 @@ static void clear_old(ckpt_store *s, const ckpt_file *f, const ckpt_file *old, b
     }
 }
 
-// Does Hugging Face's index come with what is copied?
-static ckpt_err find_hf(ckpt_store *s, bool *has) {
-    uint64_t size = 0;
-    ckpt_err e = ckpt_store_size(s, HF_INDEX, &size);
-    *has = e == CKPT_OK;
-    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
-}
-
 // Gets every file into a directory, .metadata last: until then none of it counts.
 static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, int *files) {
     listing l;
@@ -1785,10 +1792,10 @@ static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, in
     char *there = NULL, *wrong = NULL;
     bool hf = false, ours = false;
     ckpt_err e = hold_listing(&l, uri);
-    if (e == CKPT_OK && is_dir(dir)) e = open_store(&d, there = uri_of(dir));
-    if (d != NULL) e = clear_place(d, dir, &l, &old, &ours);
-    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = get_file(l.from, name, dir);
     if (e == CKPT_OK) e = find_hf(l.from, &hf);
+    if (e == CKPT_OK && is_dir(dir)) e = open_store(&d, there = uri_of(dir));
+    if (d != NULL) e = clear_place(d, dir, &l, hf, &old, &ours);
+    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = get_file(l.from, name, dir);
     if (e == CKPT_OK && hf) e = get_file(l.from, HF_INDEX, dir);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
@@ -1812,14 +1819,13 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
     char *real = realpath(dir, NULL);
     if (real != NULL) dir = real;                       // a link, as latest, may move on meanwhile
     char *hf = joined(dir, HF_INDEX), *wrong = NULL;
-    bool ours = false;
+    bool has_hf = access(hf, F_OK) == 0, ours = false;
     ckpt_err e = hold_listing(&l, dir);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = open_store(&s, uri);
-    if (e == CKPT_OK) e = clear_place(s, uri, &l, &old, &ours);
+    if (e == CKPT_OK) e = clear_place(s, uri, &l, has_hf, &old, &ours);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = put_file(s, name, dir);
-    bool has_hf = access(hf, F_OK) == 0;
     if (e == CKPT_OK && has_hf) e = put_file(s, HF_INDEX, dir);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(s, META, l.folder);
@@ -1842,10 +1848,10 @@ static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, i
     const char *name = NULL;
     bool hf = false, ours = false;
     ckpt_err e = hold_listing(&l, from);
-    if (e == CKPT_OK) e = open_store(&d, to);
-    if (e == CKPT_OK) e = clear_place(d, to, &l, &old, &ours);
-    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = pass_file(l.from, d, name);
     if (e == CKPT_OK) e = find_hf(l.from, &hf);
+    if (e == CKPT_OK) e = open_store(&d, to);
+    if (e == CKPT_OK) e = clear_place(d, to, &l, hf, &old, &ours);
+    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = pass_file(l.from, d, name);
     if (e == CKPT_OK && hf) e = pass_file(l.from, d, HF_INDEX);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(d, META, l.folder);
