@@ -900,7 +900,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_entry(const ckpt_file *f, int index
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_read(ckpt_file *f, int index, uint64_t offset, void *dst, size_t size);
 // Reads the whole file and checks every checksum in constant memory. CKPT_CORRUPT: the sentence names the bad
 // entry. In files of this library a changed byte anywhere is found; files of others are covered as far as their
-// own checksums go. Blocks.
+// own checksums go. CKPT_NOT_FOUND: a checkpoint of many ranks was removed, or saved again under its name, while it was
+// read. Blocks.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_verify(ckpt_file *f);
 // NULL is fine.
 CKPT__DECL void     ckpt_file_close(ckpt_file *f);
@@ -43747,6 +43748,7 @@ typedef struct ckpt__shard_meta {
     size_t              next_entry;     // the one that the next name is likely to be
     ckpt__buf           name;       // a canonical name, for a moment
     uint64_t            block;
+    uint32_t            crc;        // of .metadata: one of another save has another
     int                 world;      // ranks that saved
     const char         *run_name;   // NULL: none
     ckpt_timestamp      t;
@@ -45494,18 +45496,17 @@ static ckpt_err ckpt__shard_parse(ckpt__shard_meta *m, const ckpt_allocator *a, 
     static const char tail[] = ",\n\"crc32\":\"";
     const size_t size = sizeof tail - 1 + 8 + 3;
     ckpt__shard_parser s;
-    uint32_t crc = 0;
     ckpt__shard_meta_init(m, a);
     const char *end = len >= size ? text + (len - size) : text;
     bool closed = len >= size && len <= CKPT__SHARD_MAX_TEXT && memcmp(end, tail, sizeof tail - 1) == 0 &&
-                  memcmp(text + len - 3, "\"}\n", 3) == 0 && ckpt__txt_sum(text + len - 11, &crc);
+                  memcmp(text + len - 3, "\"}\n", 3) == 0 && ckpt__txt_sum(text + len - 11, &m->crc);
     if (len > 2 && (unsigned char)text[0] == 0x80 && text[1] >= 2 && text[1] <= 5)
         return ckpt__error_set(CKPT_CORRUPT, "it is a pickle of torch.distributed.checkpoint, which is not read here: make one "
                                "file of the directory with python3 -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR "
                                "FILE.pt");
     if (!closed)
         return ckpt__error_set(CKPT_CORRUPT, "it does not end with its checksum: it is cut short, damaged or none of ours");
-    if (ckpt__digest_crc32(0, text, len - size) != crc)
+    if (ckpt__digest_crc32(0, text, len - size) != m->crc)
         return ckpt__error_set(CKPT_CORRUPT, "it is damaged: its checksum does not fit");
     if (!ckpt__txt_utf8(text, len - size)) return ckpt__error_set(CKPT_CORRUPT, "it is not UTF-8");
     memset(&s, 0, sizeof s);
@@ -47006,12 +47007,26 @@ static ckpt_err ckpt__shard_read_entry(ckpt_file *f, const ckpt__entry *e, uint6
     return err;
 }
 
+// A rank's file that is gone is damage of the whole, unless the whole is gone: rotation takes .metadata away first, and another
+// save under that name puts its own there before it deletes what it replaces.
+static ckpt_err ckpt__shard_blame_whole(const ckpt__shard_opened *o) {
+    ckpt__shard_meta now;
+    ckpt__error_record why;
+    ckpt__error_take(&why);
+    ckpt_err e = ckpt__shard_open(&now, &o->meta.allocator, &o->place);
+    bool other = e == CKPT_OK && now.crc != o->meta.crc;
+    if (e == CKPT_OK) ckpt__shard_free(&now);
+    if (e == CKPT_NOT_FOUND || other) return ckpt__error_set(CKPT_NOT_FOUND, "it was removed, or saved again, while it was read");
+    why.code = CKPT_CORRUPT;
+    return ckpt__error_put(&why);
+}
+
 // Checks every checksum of any open file.
 static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
     ckpt__shard_opened *o = ckpt__shard_of(f);
     if (o == NULL) return ckpt__file_verify(f, job);
     ckpt_err e = ckpt__shard_verify(&o->meta, &o->place, job);
-    if (e == CKPT_NOT_FOUND) e = ckpt__error_last.code = CKPT_CORRUPT;      // a rank's file that is gone is damage of the whole
+    if (e == CKPT_NOT_FOUND || e == CKPT_CORRUPT) e = ckpt__shard_blame_whole(o);
     return ckpt__error_prefix(e, "%s does not verify", f->path);
 }
 //------------------------------------------------------------------------------

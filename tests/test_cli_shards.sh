@@ -409,6 +409,13 @@ static ckpt_err size_of(ckpt_store *s, const char *name, uint64_t *size) {
     if (getenv("UNLISTED") != NULL && ckpt_store_size(s, name, size) == CKPT_NOT_FOUND) return ckpt_set_error(CKPT_AUTH, "it may not be seen");
     return ckpt_store_size(s, name, size);
 }
+static ckpt_err verify_in(ckpt_folder *f, int index) {       /* with AGAIN it was saved again meanwhile */
+    static int seen;
+    const char *first = getenv("FIRST"), *again = getenv("AGAIN");
+    if (seen++ == 0 && first != NULL && system(first) != 0) abort();
+    return seen == 1 && again != NULL ? ckpt_set_error(CKPT_NOT_FOUND, "saved again") : ckpt_folder_verify(f, index);
+}
+#define ckpt_folder_verify verify_in
 #define ckpt_file_open open_file
 #define ckpt_store_size size_of
 #define ckpt_store_get get
@@ -433,6 +440,18 @@ for how in "put" "put over one"; do
     good "has all" 'diff -r $f bucket/unseen >/dev/null'
 done
 rm -r bucket/unseen
+# a run that goes on lets go of what was there when the folder was looked at, or saves it again
+for what in "verify" "ls --verify"; do
+    for gone in ep0-ba10 one.pt; do
+        cp -r run live && cp one.pt live/one.pt
+        is "$what while $gone goes" 0 env "FIRST=./ckpt-plain rm live/$gone >said" ./ckpt-between $what --json live
+        json "tells of the others" "len(d['verified' if 'verified' in d else 'checkpoints']) == 3 and '$gone' not in str(d)"
+        rm -r live
+    done
+    is "$what of one that was saved again" 0 env AGAIN=1 ./ckpt-between $what --json run
+    json "tells of all" "len(d['verified' if 'verified' in d else 'checkpoints']) == 3"
+    cp -r run live && is "$what of one that loses a file" 1 env "FIRST=rm live/ep0-ba10/__1_0.pt" ./ckpt-between $what live && rm -r live
+done
 between() {         # NAME STATUS ARGUMENT... COPY: the tool copies bucket/now, which something happens to
     rm -rf bucket/now && mkdir bucket/now && cp $f/.metadata $f/__* bucket/now
     is "$@"

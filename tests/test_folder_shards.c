@@ -246,6 +246,65 @@ static void test_damage(void **state) {
     ckpt_folder_close(f);
 }
 
+// What happens to a directory just before the second of its files is looked at.
+static struct { const char *dir; void (*then)(const char *dir); bool on_open; } reading;
+
+static void while_it_is_read(const char *name, const char *path) {
+    if (reading.then == NULL || strstr(path, "/ep2/__1_0.pt") == NULL || (strcmp(name, "open") == 0) != reading.on_open) return;
+    void (*then)(const char *dir) = reading.then;
+    reading.then = NULL;
+    then(reading.dir);
+}
+
+static void rotate(const char *dir) {
+    ckpt_folder *f = look(dir);
+    ok(ckpt_folder_remove(f, ckpt_folder_find(f, "ep2")));
+    ckpt_folder_close(f);
+}
+
+static void save_again(const char *dir) {
+    ok(convert(util_join(dir, "../one.pt"), util_join(dir, "ep2"), 3, ".pt", false, NULL));
+}
+
+static void save_same_names(const char *dir) {
+    rotate(dir);
+    ok(convert(make_file(util_join(dir, "../one.pt"), 30), util_join(dir, "ep2"), 2, ".safetensors", false, NULL));
+    assert_int_equal(rename(util_join(dir, "ep2/__1_0.safetensors"), util_join(dir, "ep2/__1_0.pt")), 0);
+}
+
+static void lose_one(const char *dir) {
+    assert_int_equal(unlink(util_join(dir, "ep2/__1_0.pt")), 0);
+}
+
+// A checkpoint that rotation takes away while it is verified is not damaged, nor one that another takes the place of; one that loses a
+// file is.
+static void test_gone_while_verified(void **state) {
+    (void)state;
+    static const struct { void (*then)(const char *dir); ckpt_err code; } cases[] = { { rotate, CKPT_NOT_FOUND },
+        { save_again, CKPT_NOT_FOUND }, { save_same_names, CKPT_NOT_FOUND }, { lose_one, CKPT_CORRUPT } };
+    for (int i = 0; i < 16; i++) {
+        const char *dir = make_folder(2, ".pt"), *path = util_join(dir, "ep2");
+        ckpt_gc_desc g;
+        memset(&g, 0, sizeof g);
+        ckpt_folder *f = look(dir);
+        ok(ckpt_folder_gc(f, &g));                  // now both are in an index
+        int at = ckpt_folder_find(f, "ep2");
+        reading.dir = dir;
+        reading.then = cases[i / 4].then;
+        reading.on_open = i % 2 == 1;
+        fault_set_spy(while_it_is_read);
+        ckpt_err e = i % 4 < 2 ? ckpt_verify(path, NULL) : ckpt_folder_verify(f, at);
+        fault_set_spy(NULL);
+        assert_null(reading.then);
+        if (e != cases[i / 4].code) fail_msg("case %d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+        if (e == CKPT_NOT_FOUND) assert_non_null(strstr(ckpt_last_error(), "removed, or saved again"));
+        ckpt_folder_close(f);
+        f = look(dir);
+        if (i / 4 < 3 && ckpt_folder_find(f, "ep2") >= 0) assert_false(entry(f, "ep2").damaged);
+        ckpt_folder_close(f);
+    }
+}
+
 //-- gc ------------------------------------------------------------------------------
 
 static int gone;
@@ -752,7 +811,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_entries),
     cmocka_unit_test(test_store_time),
     cmocka_unit_test(test_view), cmocka_unit_test(test_unfinished_last),
-    cmocka_unit_test(test_damage),
+    cmocka_unit_test(test_damage), cmocka_unit_test(test_gone_while_verified),
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),

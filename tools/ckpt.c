@@ -654,33 +654,67 @@ typedef struct ls_row {
     char *problem;
 } ls_row;
 
+// Opens the folder anew and finds a checkpoint again. *at -1: a run that goes on has let go of it, and of its files some may be left.
+static ckpt_err look_again(ckpt_folder **f, const char *folder, const char *name, int *at) {
+    ckpt_checkpoint c;
+    ckpt_err e = open_folder(f, folder, false);
+    *at = e == CKPT_OK ? ckpt_folder_find(*f, name) : -1;
+    if (*at >= 0 && ckpt_folder_entry(*f, *at, &c) == CKPT_OK && c.unfinished) *at = -1;
+    return e;
+}
+
+// Verifies one of a folder. Where that was removed, or saved again, since the folder was looked at, what is there now counts. *gone:
+// nothing is.
+static ckpt_err verify_entry(ckpt_folder *f, int index, const char *folder, const char *name, bool *gone) {
+    ckpt_err e = ckpt_folder_verify(f, index);
+    *gone = false;
+    for (int tries = 0; tries < 3 && e == CKPT_NOT_FOUND && !*gone; tries++) {
+        ckpt_folder *now = NULL;
+        ckpt_err seen = look_again(&now, folder, name, &index);
+        *gone = seen == CKPT_OK && index < 0;
+        if (seen == CKPT_OK && !*gone) e = ckpt_folder_verify(now, index);
+        ckpt_folder_close(now);
+    }
+    return e;
+}
+
+// Was a checkpoint let go of since the folder was looked at?
+static bool has_gone(const char *folder, const ckpt_checkpoint *c) {
+    ckpt_folder *now = NULL;
+    char *file = c->sharded ? joined(c->path, META) : keep_text(c->path);
+    int at = 0;
+    bool gone = access(file, F_OK) != 0 && look_again(&now, folder, c->name, &at) == CKPT_OK && at < 0;
+    ckpt_folder_close(now);
+    free(file);
+    return gone;
+}
+
 // Without --verify only the listing is read, which tells a torn file from a whole one; a compressed one would have to be unpacked.
-static void ls_check(ckpt_folder *f, int index, ls_row *r) {
+// False: it is there no more.
+static bool ls_check(ckpt_folder *f, int index, const char *folder, ls_row *r) {
     ckpt_file *file = NULL;
     ckpt_err e = CKPT_OK;
-    bool plain = is_plain(r->c.name);
+    bool plain = is_plain(r->c.name), gone = false;
     if (r->c.missing) {
         r->verified = -1;
         r->problem = keep_text(r->c.sharded ? "the index has it, but its .metadata is gone: it does not count" : "the index has it, but the file is gone");
-        return;
+        return true;
     }
     if (r->c.unfinished) {          // no checkpoint at all, so that nothing is wrong with the folder
         r->problem = keep_text("it has no .metadata: being written, or never finished; it does not count");
-        return;
+        return true;
     }
     if (opt.verify) {
-        e = ckpt_folder_verify(f, index);
+        e = verify_entry(f, index, folder, r->c.name, &gone);
         r->verified = e == CKPT_OK ? 1 : -1;
     } else if (r->c.sharded) {
         e = ckpt_file_open(&file, r->c.path);
         r->problem = e == CKPT_OK ? missing_shard(file, r->c.path, false) : NULL;
         ckpt_file_close(file);
         if (e != CKPT_OK || r->problem != NULL) r->verified = -1;
-        if (r->problem != NULL) return;
     } else if (r->c.recorded_size != 0 && r->c.recorded_size != r->c.size) {
         r->verified = -1;
         r->problem = keep_text("its size is not what it was when it was saved");
-        return;
     } else if (plain) {
         e = ckpt_file_open(&file, r->c.path);
         ckpt_file_close(file);
@@ -691,6 +725,7 @@ static void ls_check(ckpt_folder *f, int index, ls_row *r) {
         r->verified = -1;
         r->problem = keep_text("it did not verify when it was looked at last");
     }
+    return !gone && (r->verified >= 0 || !has_gone(folder, &r->c));
 }
 
 static void json_timestamp(const ckpt_timestamp *t) {
@@ -824,10 +859,18 @@ static int do_ls(void) {
     if (e != CKPT_OK) return complain(e);
     int count = ckpt_folder_count(f), status = EXIT_OK;
     ls_row *rows = (ls_row *)need(calloc((size_t)count + 1, sizeof *rows));
-    for (int i = 0; i < count && e == CKPT_OK; i++) {
-        e = ckpt_folder_entry(f, i, &rows[i].c);
-        if (e == CKPT_OK) ls_check(f, i, &rows[i]);
-        if (rows[i].verified < 0) status = EXIT_NO;
+    int all = count;
+    count = 0;
+    for (int i = 0; i < all && e == CKPT_OK; i++) {
+        ls_row *r = &rows[count];
+        e = ckpt_folder_entry(f, i, &r->c);
+        if (e == CKPT_OK && !ls_check(f, i, folder, r)) {
+            free(r->problem);
+            memset(r, 0, sizeof *r);
+            continue;
+        }
+        count++;
+        if (r->verified < 0) status = EXIT_NO;
     }
     if (e != CKPT_OK) status = complain(e);
     else if (opt.json) ls_json(folder, rows, count);
@@ -2472,9 +2515,11 @@ static int verify_folder(const char *folder, bool *first) {
             *first = false;
             continue;
         }
-        verified++;
+        bool gone = false;
         double start = now_monotonic();
-        e = ckpt_folder_verify(f, i);
+        e = verify_entry(f, i, folder, c.name, &gone);
+        if (gone) continue;
+        verified++;
         status = worse(status, verify_report(c.path, e, c.size, now_monotonic() - start, *first));
         *first = false;
     }
