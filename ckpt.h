@@ -58007,6 +58007,7 @@ static int ckpt__folder_match(const ckpt_folder *f, const ckpt__os_info *info, c
 static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
     int at = ckpt__index_find(&f->index, name);
     size_t most = 0;
+    bool seen = false;
     ckpt__os_info info;
     if (at >= 0) return at;
     for (size_t i = 0; i < f->item_count; i++) {
@@ -58026,9 +58027,10 @@ static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
         ckpt__buf_free(&path);
         ckpt__buf_free(&real);
         if (at >= 0) return at;
-        for (size_t i = 0; there && i < f->item_count; i++) {
-            if (f->items[i].latest != NULL && strcmp(f->items[i].latest, name) == 0) return (int)i;
-        }
+        seen = seen || there;
+    }
+    for (size_t i = 0; seen && i < f->item_count; i++) {
+        if (f->items[i].latest != NULL && strcmp(f->items[i].latest, name) == 0) return (int)i;
     }
     return -1;
 }
