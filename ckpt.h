@@ -13174,10 +13174,11 @@ static ckpt_err ckpt__codec_reread(int fd, const char *path, uint64_t at) {
     return e;
 }
 
-// Do a tool's words speak of its reading? Those for a file that was cut off do not: "unexpected end of file", or zstd's "Read
-// error (39) : premature end".
+// Do the words of a tool that has read all speak of its reading? Those for a file that was cut off do not: "unexpected end of
+// file", or zstd's "Read error (39) : premature end".
 static bool ckpt__codec_is_unread(const char *said) {
-    static const char *const words[] = { "ead error", "put/output error", "I/O error", "tale file handle", "timed out" };
+    static const char *const words[] = { "ead error", "put/output error", "I/O error", "I/O or other error", "tale file handle",
+                                         "timed out" };
     if (strstr(said, "premature end") != NULL) return false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (strstr(said, words[i]) != NULL) return true;
@@ -13186,14 +13187,15 @@ static bool ckpt__codec_is_unread(const char *said) {
 }
 
 // By tool, twice if the first could not read its input, or not all of it, which can be read now: what is wrong with a way to the
-// file for a moment is nothing that is wrong with the file.
+// file for a moment is nothing that is wrong with the file. One that stopped in front of the end may have met damage as well: few
+// tools tell which, and there are as many words as there are reasons. Of a file that was cut off all is read.
 static ckpt_err ckpt__codec_decode_file(const ckpt__codec *c, int in_fd, const char *path, const ckpt__os_info *info,
                                         ckpt__codec_sink *sink, void *user, const ckpt_allocator *a) {
     uint64_t from = ckpt__os_place(in_fd);
     for (int tries = 1;; tries++) {
         ckpt_err e = ckpt__codec_decode_tool(c, in_fd, sink, user, a);
-        bool left = e == CKPT_OK && ckpt__os_place(in_fd) < info->size;
-        if (!info->is_file || (e != CKPT_CORRUPT && !left)) return e;
+        bool left = ckpt__os_place(in_fd) < info->size;
+        if (!info->is_file || !(e == CKPT_CORRUPT || (e == CKPT_OK && left))) return e;
         bool unread = left || ckpt__codec_is_unread(ckpt__error_last.text);
         ckpt_err reads = ckpt__codec_reread(in_fd, path, from);
         if (reads != CKPT_OK) return reads;

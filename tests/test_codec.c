@@ -202,13 +202,41 @@ static void test_round_trips(void **state) {
     assert_no_children();
 }
 
-// A file that was cut off is not decoded twice: its tools' words speak of the file, those of a disk that errs of the reading.
+// Tools' words for a file that was cut off speak of the file, those for a disk that errs of the reading.
 static void test_words_of_reading(void **state) {
     (void)state;
     assert_false(ckpt__codec_is_unread("zstd: /*stdin*\\ : Read error (39) : premature end"));
     assert_false(ckpt__codec_is_unread("gzip: stdin: unexpected end of file"));
     assert_true(ckpt__codec_is_unread("gzip: stdin: Input/output error"));
     assert_true(ckpt__codec_is_unread("xz: (stdin): Read error: Stale file handle"));
+    assert_true(ckpt__codec_is_unread("bzip2: I/O or other error, bailing out.  Possible reason follows."));
+}
+
+static ckpt_err count_starts(const void *p, size_t n, void *user) {
+    (void)p;
+    *(int *)user += n == 0;
+    return CKPT_OK;
+}
+
+// A file that was cut off is not decoded twice: its tool has read all of it.
+static void test_cut_off_once(void **state) {
+    (void)state;
+    unsigned char *data = sample(400000);
+    const char *path = util_join(util_temp_dir(), "cut");
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        ckpt__codec v[2];
+        int n = variants(suffixes[i], v), again = 0;
+        size_t size;
+        if (n == 0 || v[n - 1].library != NULL) continue;
+        assert_int_equal(encode(&v[n - 1], path, data, 400000, 400000), CKPT_OK);
+        char *bytes = util_read(path, &size);
+        util_write(path, bytes, size / 2);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ckpt_err e = ckpt__codec_decode(&v[n - 1], fd, path, count_starts, &again, NULL);
+        close(fd);
+        if (e != CKPT_CORRUPT || again != 0) fail_msg("%s: %s, %d more: %s", suffixes[i], ckpt_err_name(e), again, ckpt_last_error());
+    }
+    assert_no_children();
 }
 
 // Cut short at many lengths: never a success.
@@ -753,7 +781,8 @@ static void test_no_memory(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_case_tables), cmocka_unit_test(test_tar_modes),    cmocka_unit_test(test_magic),
-        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated), cmocka_unit_test(test_words_of_reading),    cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated), cmocka_unit_test(test_words_of_reading),
+        cmocka_unit_test(test_cut_off_once), cmocka_unit_test(test_flipped),
         cmocka_unit_test(test_what_follows), cmocka_unit_test(test_padding),     cmocka_unit_test(test_large),
         cmocka_unit_test(test_missing_tool),
         cmocka_unit_test(test_bad_tools), cmocka_unit_test(test_unreadable),

@@ -841,7 +841,8 @@ static void test_tool_cannot_read(void **state) {
 static void test_tool_could_not_read(void **state) {
     (void)state;
     static const char *const rows[] = { "echo stdin: Input/output error >&2; exit 1", "echo stdin: Stale file handle >&2; exit 1",
-                                        "dd bs=20 count=1 2>/dev/null; exit 0" };
+                                        "dd bs=20 count=1 2>/dev/null; exit 0", "dd bs=20 count=1 2>/dev/null; echo Link has been severed >&2; exit 1",
+                                        "cat >/dev/null; echo 'bzip2: I/O or other error, bailing out.' >&2; exit 1" };
     const char *dir = packed_folder();
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         run *r = packed_run(dir);
