@@ -15093,11 +15093,13 @@ static void ckpt__file_drop_old(const char *path, const ckpt_allocator *a, int *
 static bool ckpt__file_is_widow(const char *path, const ckpt_allocator *a) {
     const char *base = ckpt__os_path_base(path);
     ckpt__buf first;
-    if (base[0] != '.' || !ckpt__txt_ends(base, ".was") || strstr(base, ".tar") == NULL) return false;
+    size_t n = strlen(base);
+    if (n < 6 || base[0] != '.' || !ckpt__txt_ends(base, ".was")) return false;
     ckpt__buf_init(&first, a);
     ckpt__buf_add(&first, path, (size_t)(base - path));
-    ckpt__buf_add(&first, base + 1, strlen(base) - 5);
-    bool gone = ckpt__buf_cstr(&first) != NULL && first.err == CKPT_OK && ckpt__os_is_gone(first.data);
+    ckpt__buf_add(&first, base + 1, n - 5);
+    bool gone = ckpt__buf_cstr(&first) != NULL && first.err == CKPT_OK && ckpt__codec_is_tar(first.data + (base - path)) &&
+                ckpt__os_is_gone(first.data);
     ckpt__buf_free(&first);
     return gone;
 }

@@ -1898,12 +1898,15 @@ static void test_tars_exchanged_gone(void **state) {
     memset(&gc, 0, sizeof gc);
     gc.num_checkpoints_to_keep = 1;
     assert_int_equal(link(second(folder, 3, false), second(folder, 9, true)), 0);               // has no file
+    assert_int_equal(link(second(folder, 3, false), util_join(folder, ".ba9-rank1.tgz.was")), 0);
     assert_int_equal(link(second(folder, 3, false), util_join(folder, ".notes.was")), 0);       // is somebody else's
+    assert_int_equal(link(second(folder, 3, false), util_join(folder, ".was")), 0);
     assert_int_equal(link(second(folder, 2, false), second(folder, 2, true)), 0);
     assert_int_equal(ckpt_folder_open(&f, &d), CKPT_OK);
     assert_int_equal(ckpt_folder_gc(f, &gc), CKPT_OK);
     ckpt_folder_close(f);
     assert_false(util_exists(second(folder, 9, true)) || util_exists(second(folder, 2, true)) || util_exists(second(folder, 2, false)));
+    assert_false(util_exists(util_join(folder, ".ba9-rank1.tgz.was")));
     assert_int_equal(link(second(folder, 3, false), second(folder, 9, true)), 0);
     assert_int_equal(link(second(folder, 3, false), second(folder, 3, true)), 0);
     assert_int_equal(ckpt_folder_open(&f, &d), CKPT_OK);
@@ -1913,7 +1916,7 @@ static void test_tars_exchanged_gone(void **state) {
     p.number = 0;
     tr_run(tr_new(2), resume_any, &p);
     assert_false(util_exists(second(folder, 9, true)));
-    assert_true(util_exists(util_join(folder, ".notes.was")));
+    assert_true(util_exists(util_join(folder, ".notes.was")) && util_exists(util_join(folder, ".was")));
 }
 
 static void note_progress(const ckpt_progress *p, void *user) {
