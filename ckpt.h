@@ -16947,8 +16947,9 @@ static bool ckpt__index_has_mark(const ckpt__index_names *names) {
 
 // What a walk does beside listing files: DIRS, it calls for the directories too, before what is in them; OWN, it does not enter
 // the folders of other runs, which have their own savers, indexes and locks. Such a walk is of who changes things: of what cannot
-// be looked at for the moment it tells, as neither file, directory nor link, and the thread's last sentence says why.
-enum { CKPT__INDEX_DIRS = 1, CKPT__INDEX_OWN = 2 };
+// be looked at for the moment it tells, as neither file, directory nor link, and the thread's last sentence says why. ALL, it is
+// of who may miss nothing: so it tells, and it fails where that may be a directory, as where one cannot be listed.
+enum { CKPT__INDEX_DIRS = 1, CKPT__INDEX_OWN = 2, CKPT__INDEX_ALL = 4 };
 
 // Lists the regular files and the links below the folder, down to `depth` levels of directories, as relative names; links are not
 // followed. each: called for every one, hidden ones too.
@@ -16981,9 +16982,11 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
             ckpt__os_path_join(&path, folder, ckpt__buf_cstr(&rel));
             if (rel.err != CKPT_OK || path.err != CKPT_OK) break;
             ckpt_err seen = ckpt__os_lstat(ckpt__buf_cstr(&path), &info);
-            bool unseen = seen != CKPT_OK && seen != CKPT_NOT_FOUND && seen != CKPT_AUTH && (how & CKPT__INDEX_OWN) != 0;
+            bool unseen = seen != CKPT_OK && seen != CKPT_NOT_FOUND && seen != CKPT_AUTH &&
+                          (how & (CKPT__INDEX_OWN | CKPT__INDEX_ALL)) != 0;
             if (seen != CKPT_OK && !unseen) continue;                       // so is this
-            if (seen == CKPT_NOMEM) { e = seen; break; }
+            bool needed = (how & CKPT__INDEX_ALL) != 0 && level <= depth;
+            if (unseen && (needed || seen == CKPT_NOMEM)) { e = seen; break; }
             bool wanted = info.is_dir ? (how & CKPT__INDEX_DIRS) != 0 : info.is_file || info.is_link || unseen;
             if (wanted) e = each(ckpt__buf_cstr(&rel), &info, user);
             if (!info.is_dir || level > depth) continue;
@@ -17221,14 +17224,15 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     ckpt_err e = CKPT_OK;
     if (sc->pattern != NULL) e = ckpt__name_match(sc->pattern, sc->desc, name, &matches, &found);
     if (e != CKPT_OK || !matches) return e;
-    if (info->is_link) {                    // a checkpoint that somebody moved elsewhere and left a link to
+    if (!info->is_file) {       // a checkpoint that somebody moved elsewhere and left a link to, or what could not be looked at
         ckpt__buf path;
         ckpt__buf_init(&path, &sc->ix->allocator);
         ckpt__index_path(&path, sc->ix, name);
         e = path.err != CKPT_OK ? path.err : ckpt__os_stat(ckpt__buf_cstr(&path), &file);
+        bool none = e == CKPT_OK ? !file.is_file : e != CKPT_NOMEM && ckpt__os_leads_nowhere(path.data);
         ckpt__buf_free(&path);
-        if (e != CKPT_OK || !file.is_file) return e == CKPT_NOMEM ? e : CKPT_OK;
-    }
+        if (none || e == CKPT_NOMEM) return e == CKPT_NOMEM ? e : CKPT_OK;
+    }                           // if it still cannot, who opens it learns why
     ckpt__index_line line;
     memset(&line, 0, sizeof line);
     memcpy(&line.name, &name, sizeof line.name);
@@ -17321,7 +17325,8 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
     }
     if (e == CKPT_OK) e = text.err;
     if (e == CKPT_OK && pattern == NULL) e = ckpt__index_walk_own(ix, ckpt__index_consider_plain, &sc);
-    else if (e == CKPT_OK) e = ckpt__index_walk(&ix->allocator, ix->folder, depth, ckpt__index_consider, &sc);
+    else if (e == CKPT_OK)
+        e = ckpt__index_walk_all(&ix->allocator, ix->folder, depth, CKPT__INDEX_ALL, ckpt__index_consider, &sc);
     ckpt__index_number_lines(ix);
     if (added != NULL) *added = sc.added;
     ckpt__buf_free(&text);

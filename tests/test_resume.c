@@ -271,6 +271,77 @@ static void test_folder_does_not_answer(void **state) {
     run_end(r);
 }
 
+static struct { const char *path; int times, errnum; } hidden;
+
+static void hide(const char *name, const char *path) {
+    bool looks = strcmp(name, "lstat") == 0 || strcmp(name, "stat") == 0;
+    if (hidden.times == 0 || !looks || strcmp(path, hidden.path) != 0) return;
+    hidden.times--;
+    fault_arm_call(name, hidden.errnum, 1);
+}
+
+// Resumes while the first looks at a path fail.
+static ckpt_err resume_hidden(run *r, const char *path, int times, int errnum) {
+    ckpt_timestamp t;
+    hidden.path = path;
+    hidden.times = times;
+    hidden.errnum = errnum;
+    fault_set_spy(hide);
+    ckpt_err e = ckpt_saver_resume(r->s, &t);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    return e;
+}
+
+// Nor is a checkpoint of it that the index does not know, or a link to one: it is loaded, or it is said why not.
+static void test_file_does_not_answer(void **state) {
+    (void)state;
+    static const struct { int times, errnum; ckpt_err e; int64_t step; } rows[] = {
+        { 1, ETIMEDOUT, CKPT_OK, 30 }, { 2, EIO, CKPT_OK, 30 }, { 1000, ESTALE, CKPT_NET, 0 }, { 1000, EIO, CKPT_OK, 20 }
+    };
+    for (int i = 0; i < 2 * UTIL_COUNT(rows); i++) {
+        const char *dir = folder_with(30, 0), *path = util_join(dir, "ba30.pt");
+        uint64_t size = size_of(path);
+        run *r = run_new(dir);
+        if (i % 2 != 0) {
+            const char *elsewhere = util_join(util_temp_dir(), "moved.pt");
+            assert_int_equal(rename(path, elsewhere), 0);
+            assert_int_equal(symlink(elsewhere, path), 0);
+        }
+        run_open(r);
+        assert_int_equal(unlink(util_join(dir, CKPT__INDEX_FILE)), 0);
+        ckpt_err e = resume_hidden(r, path, rows[i / 2].times, rows[i / 2].errnum);
+        if (e != rows[i / 2].e) fail_msg("%d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+        if (e == CKPT_OK) run_check(r, rows[i / 2].step);
+        else assert_non_null(strstr(ckpt_last_error(), "ba30.pt"));
+        assert_int_equal(strstr(r->log, "ba30.pt is passed over") != NULL, e == CKPT_OK && rows[i / 2].step != 30);
+        run_end(r);
+        if (rows[i / 2].step == 20) continue;
+        run_end(resumed(dir, 30));
+        ckpt_folder *f = look_into(dir);
+        ckpt_checkpoint c;
+        ok(ckpt_folder_entry(f, at_name(f, "ba30.pt"), &c));
+        assert_int_equal(c.recorded_size, size);
+        ckpt_folder_close(f);
+    }
+}
+
+// Nor are those in a folder below of which nobody can say whether it is one.
+static void test_folder_below_does_not_answer(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run *r = run_new(dir);
+    r->d.filename = "ep{epoch}/ba{batch}.pt";
+    run_open(r);
+    run_save(r, 10);
+    assert_int_equal(resume_hidden(r, util_join(dir, "ep0"), 1, ETIMEDOUT), CKPT_NET);
+    assert_non_null(strstr(ckpt_last_error(), "/ep0"));
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(r->s, &t));
+    run_check(r, 10);
+    run_end(r);
+}
+
 static int listings_read;
 
 static void listing_read(const char *name, const char *path) {
@@ -1069,7 +1140,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_mismatch_is_told),
         cmocka_unit_test(test_lost_and_damaged_index),
         cmocka_unit_test(test_index_out_of_reach),
-        cmocka_unit_test(test_folder_does_not_answer), cmocka_unit_test(test_no_metric_is_noted), cmocka_unit_test(test_found_is_noted),
+        cmocka_unit_test(test_folder_does_not_answer), cmocka_unit_test(test_file_does_not_answer),
+        cmocka_unit_test(test_folder_below_does_not_answer), cmocka_unit_test(test_no_metric_is_noted), cmocka_unit_test(test_found_is_noted),
         cmocka_unit_test(test_folder_of_others_below),
         cmocka_unit_test(test_latest_link_is_a_hint_only),
         cmocka_unit_test(test_template_changed),
