@@ -144,10 +144,10 @@
    keep_every-th beyond them; the best by keep_best (a NaN is never best); all that are pinned (ckpt_folder_pin, or
    `ckpt pin`). When keep_best is new or another one, the checkpoints that are there are asked for their metric, but not
    compressed ones, which would have to be unpacked: those are never best, and the log says so; nor is what only a store
-   has. CKPT_KEEP_ALL, the default, deletes nothing. A run that resumes owns, and so rotates, the checkpoints of the run
-   that it continues; what a tool has put into the index (it was pinned, or the index was lost) only when its name is
-   one of the template's, because it may be a copy that somebody made. Freeing the blocks of a deleted file happens on a
-   thread of its own.
+   has. One that cannot be read then may be the best, and stays, which the log says too. CKPT_KEEP_ALL, the default,
+   deletes nothing. A run that resumes owns, and so rotates, the checkpoints of the run that it continues; what a tool has
+   put into the index (it was pinned, or the index was lost) only when its name is one of the template's, because it may
+   be a copy that somebody made. Freeing the blocks of a deleted file happens on a thread of its own.
 
 
    RESUMING
@@ -16367,6 +16367,7 @@ typedef struct ckpt__index_line {
     bool              discounted;       // not stored: no rank counts it, as its save ended before all had finished it
     bool              unlisted;         // not stored: of a folder that is pinned, and has lost its listing
     bool              unfit;            // not stored: resume could not go on from it, whatever it is: it neither goes nor counts
+    bool              unasked;          // not stored: it could not be read for its metric, and may be the best
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
     struct ckpt__index_shown *shown;    // not stored: how it was printed last; NULL: it was not
 } ckpt__index_line;
@@ -17112,7 +17113,13 @@ static bool ckpt__index_is_packed(const char *name) {
     return ckpt__file_format_of(name, &format) == CKPT_OK && format.codec != NULL;
 }
 
-// Asks the run's files for their metric, where the index has none, or that of another rule. What cannot be read has none.
+// Nothing is said by such a failure of a metric that is looked for: the file may be read another time.
+static bool ckpt__index_is_unasked(const ckpt__index *ix, ckpt_err e) {
+    bool told = e == CKPT_OK || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_MISMATCH || e == CKPT_UNSUPPORTED;
+    return ix->best != NULL && !told;
+}
+
+// Asks the run's files for their metric, where the index has none, or that of another rule. What is damaged has none.
 // *packed: how many were not asked because they are compressed.
 static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed) {
     ckpt__error_record kept;
@@ -17134,6 +17141,7 @@ static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed) {
             l->has_metric = true;
             l->metric = about.has_metric ? about.metric : (double)NAN;      // which is never best, and is not asked for again
         }
+        l->unasked = ckpt__index_is_unasked(ix, e);
         ckpt__file_close(f);
     }
     ckpt__buf_free(&path);
@@ -17177,6 +17185,7 @@ static ckpt_err ckpt__index_describe(ckpt__index_scanner *sc, ckpt__index_line *
         has = ckpt__index_describe_file(sc->ix, l, f);
         ckpt__file_close(f);
     }
+    l->unasked = ckpt__index_is_unasked(sc->ix, e);
     ckpt__buf_free(&path);
     if (!has && found != NULL) l->t = found->t;
     return e == CKPT_NOMEM ? e : CKPT_OK;
@@ -17380,7 +17389,8 @@ static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) 
         bool among_newest = rule->keep > 0 && newest < (size_t)rule->keep;
         newest++;
         bool nth = rule->every > 0 && l->number > 0 && l->number % (uint64_t)rule->every == 0;
-        l->leaves = !among_newest && !nth && !l->pinned && best != (int)(i - 1);
+        bool may_be_best = best == (int)(i - 1) || (l->unasked && !l->has_metric);
+        l->leaves = !among_newest && !nth && !l->pinned && !may_be_best;
         gone += l->leaves;
     }
     return gone;
@@ -43395,8 +43405,9 @@ static void ckpt__remote_measure(ckpt__remote *r, const ckpt__index *local) {
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
         int at = l->has_metric ? -1 : ckpt__remote_find(local, l->number);
-        if (at >= 0 && !local->lines[at].found && ckpt__time_compare(&local->lines[at].t, &l->t) == 0)
-            ckpt__remote_learn(l, &local->lines[at]);
+        if (at < 0 || local->lines[at].found || ckpt__time_compare(&local->lines[at].t, &l->t) != 0) continue;
+        ckpt__remote_learn(l, &local->lines[at]);
+        l->unasked = local->lines[at].unasked;
     }
 }
 
@@ -47272,6 +47283,7 @@ struct ckpt_saver {
     bool                 was_due;       // at some event
     bool                 unfenced, told_unfenced;       // LAZY: since the last save; and that this is a mistake
     bool                 told_packed;   // that compressed checkpoints are not asked for their metric
+    bool                 told_unasked;  // that some cannot be read for it
     ckpt_timestamp       last;          // of the last save; its batch is -1: none
     uint64_t             number;        // of the last save
     uint64_t             opened;        // the same when the saver was opened: up to here an earlier process made them
@@ -50304,6 +50316,15 @@ static ckpt_err ckpt__saver_measure(ckpt_saver *s) {
                         "unpacked to ask for it: none of them counts as the best (pin what is to stay)", s->root,
                         (unsigned long long)packed, s->best);
     s->told_packed = s->told_packed || packed > 0;
+    size_t unasked = 0;
+    for (size_t i = 0; i < s->index.count; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        unasked += l->unasked && !l->has_metric && !l->others;
+    }
+    if (unasked > 0 && !s->told_unasked)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s: %llu checkpoints cannot be read for their %s now: any may be the best, "
+                        "and stays", s->root, (unsigned long long)unasked, s->best);
+    s->told_unasked = s->told_unasked || unasked > 0;
     return e;
 }
 
@@ -53147,6 +53168,7 @@ static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l)
         if (!l->has_checksum) *l = about;
         ckpt__shard_free(&m);
     }
+    l->unasked = ckpt__index_is_unasked(&s->index, e);
     ckpt__buf_free(&text);
     ckpt__buf_free(&path);
     return e == CKPT_NOMEM ? e : CKPT_OK;

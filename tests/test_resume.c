@@ -1089,6 +1089,59 @@ static void test_replaced_is_best(void **state) {
     run_end(r);
 }
 
+static int best_errnum;
+
+static void best_unread(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/ba20") != NULL) fault_arm_call("open", best_errnum, 1);
+}
+
+// A life whose rule is keep_best: it goes on from what is there and saves once.
+static run *best_life(const char *dir, bool sharded, const char *best, int keep, int step) {
+    run *r = run_new(dir);
+    ckpt_timestamp t;
+    r->d.sharded = sharded;
+    r->d.sharded_prefix_dir = "ba{batch}";
+    r->d.keep_best = best;
+    r->d.num_checkpoints_to_keep = keep;
+    run_open(r);
+    if (step > 30) ok(ckpt_saver_resume(r->s, &t));
+    for (int i = step > 30 ? step : 10; i <= step; i += 10) run_save(r, i);
+    return r;
+}
+
+// The best that cannot be read while it is asked for its metric stays, and is asked again by the next life.
+static void test_unread_is_best(void **state) {
+    (void)state;
+    static const char *const rule = "min:state/metrics/loss";       // 6, 1, 7, 2, 8
+    static const int errnums[] = { ECOMM, EIO, EACCES };
+    for (int i = 0; i < 9; i++) {
+        const char *dir = util_temp_dir();
+        bool lost = i % 3 == 1, sharded = i % 3 == 2;
+        run_end(best_life(dir, sharded, lost ? rule : NULL, CKPT_KEEP_ALL, 30));
+        if (lost) assert_int_equal(unlink(util_join(dir, CKPT__INDEX_FILE)), 0);
+        best_errnum = errnums[i / 3];
+        fault_set_spy(best_unread);
+        run *r = best_life(dir, sharded, rule, 1, 40);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        run_end(r);
+        assert_string_equal(names_in(dir), sharded ? "ba20 ba40 latest.pt" : "ba20.pt ba40.pt latest.pt");
+        assert_non_null(strstr(r->log, "1 checkpoints cannot be read for their state/metrics/loss now"));
+        run_end(best_life(dir, sharded, rule, 1, 50));
+        assert_string_equal(names_in(dir), sharded ? "ba20 ba50 latest.pt" : "ba20.pt ba50.pt latest.pt");
+    }
+}
+
+// One that is damaged has no metric, and goes.
+static void test_damaged_is_not_best(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run_end(best_life(dir, false, NULL, CKPT_KEEP_ALL, 30));
+    damage_empty(util_join(dir, "ba20.pt"));
+    run_end(best_life(dir, false, "min:state/metrics/loss", 1, 40));
+    assert_string_equal(names_in(dir), "ba40.pt latest.pt");
+}
+
 // An attached file that cannot be written to where it is bound says nothing of the checkpoint: no older one is taken for that.
 static const char *attached_call;
 static int attached_errnum;
@@ -1161,7 +1214,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_untold_tool),
         cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
-        cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_attached_unwritten), cmocka_unit_test(test_replaced_is_best),
+        cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_attached_unwritten), cmocka_unit_test(test_replaced_is_best), cmocka_unit_test(test_unread_is_best),
+        cmocka_unit_test(test_damaged_is_not_best),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
