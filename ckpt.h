@@ -45963,7 +45963,7 @@ static ckpt_err ckpt__shard_get(ckpt__shard_hand *h, uint32_t file, uint64_t at,
         e = ckpt__shard_turn(h, file);
         if (e == CKPT_OK) e = ckpt__os_pread(h->fd, dst, size, at, &got, r->whole_fd >= 0 ? f->name : h->path.data);
         if (e == CKPT_OK && got < size) e = ckpt__shard_short(f, at + got);
-        return e;
+        return r->place->folder == NULL ? ckpt__file_unheld_copy(e) : e;        // it was all there when it was brought
     }
     ckpt__fetch_range g;
     memset(&g, 0, sizeof g);

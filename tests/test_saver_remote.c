@@ -3985,7 +3985,7 @@ static void test_resume_unheld(void **state) {
         { "/..ba3.pt.", "fsync", EIO, false }, { "/.ba3.pt.", "open", ESTALE, false }, { "/.ba3.pt.", "pread", ESTALE, false },
         { "/.ba3.pt.", "pread", EIO, false }, { "/..ba3.pt.", "fstat", ESTALE, false },
         { "/..__0_0.pt.", "open", EACCES, false }, { "/..__0_0.pt.", "open", ESTALE, false }, { "/..__0_0.pt.", "fsync", EIO, false },
-        { "/.__0_0.pt.", "open", ESTALE, false },
+        { "/.__0_0.pt.", "open", ESTALE, false }, { "/.__0_0.pt.", "pread", ESTALE, false }, { "/.__0_0.pt.", "pread", EIO, false },
         { "/..ba3.pt.", "pwrite", EIO, true }, { "/..ba3.pt.", "pwrite", ESTALE, true },
         { "/..__0_0.pt.gz.", "pwrite", EIO, true }, { "/..__0_0.pt.gz.", "pwrite", ESTALE, true },
         { "/.__0_0.pt.gz.", "pread", EIO, true }, { "/.__0_0.pt.gz.", "pread", ESTALE, true },
