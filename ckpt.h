@@ -54547,6 +54547,14 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
 
 //-- all of it -------------------------------------------------------------------
 
+// TARS: what is newer than the line at `i`, which all ranks go on from, is damaged, or some rank lacks it. Counted here, it would
+// have this rank delete what all have, and others keep that.
+static void ckpt__resume_discount_newer(ckpt_saver *s, size_t i) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t k = i; s->layout == CKPT__SAVER_TARS && k < s->index.count; k++) s->index.lines[k].unfit = k > i;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
 // The saver goes on from time t, and from the line at `i`; SIZE_MAX: there is none, as of what was read where it lies.
 static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t) {
     s->previous = *t;
@@ -54574,6 +54582,7 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
         uint64_t there = ckpt__index_next_number(&s->remotes[k].ledger) - 1;
         if (there > s->number) s->number = there;
     }
+    ckpt__resume_discount_newer(s, i);
     if (s->leads) ckpt__resume_own(s, i < s->index.count ? s->index.lines[i].name : NULL, t);
 }
 

@@ -496,6 +496,37 @@ static void test_index_lost(void **state) {
     }
 }
 
+// What resume has passed over, of which one rank's tarball is missing or damaged, counts for no rank: the checkpoint that was gone on
+// from is among the newest that stay.
+static void test_tars_passed_over(void **state) {
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        plan p = plan_of(TARS);
+        p.keep = 2;
+        p.saves = 3;
+        tr_world *w = tr_new(2);
+        tr_run(w, save_some, &p);
+        const char *name = util_fmt("ba3-rank%d.pt.tar", k % 2);
+        if (k < 2) assert_int_equal(unlink(util_join(p.dir, name)), 0);
+        else flip_in(p.dir, name);
+        p.number = 2;
+        p.interval = "2ba";
+        p.saves = 2;
+        tr_run(w, go_on, &p);                   // to the save of ba4
+        for (int i = 0; i < 2; i++) assert_true(util_exists(util_join(p.dir, util_fmt("ba2-rank%d.pt.tar", i))));
+        flip_in(p.dir, "ba4-rank0.pt.tar");
+        p.saves = 0;
+        tr_run(w, go_on, &p);
+        for (int i = 0; i < 2; i++) {           // in the end it goes, but for what rank 0 knows to be damaged
+            p.number = i == 0 ? 2 : 8;
+            p.saves = 6;
+            tr_run(w, go_on, &p);
+        }
+        assert_string_equal(names_in(p.dir), util_fmt("ba12-rank0.pt.tar ba12-rank1.pt.tar ba14-rank0.pt.tar ba14-rank1.pt.tar %slatest-rank0.pt.tar "
+                            "latest-rank1.pt.tar", k == 2 ? "ba3-rank0.pt.tar " : ""));
+    }
+}
+
 // One rank's folder lacks the newest: the newest that all have is taken. With tars that every rank has of its own, too.
 static void test_apart(void **state) {
     (void)state;
@@ -810,7 +841,7 @@ static const char *replacing, *replaced;
 
 static void replace_unseen(const char *name, const char *path) {
     if (!lacks_sight || strcmp(name, "lstat") != 0 || strstr(path, "/rank0/") == NULL) return;
-    fault_arm_call("lstat", ENOENT, 1);
+    fault_arm_here("lstat", ENOENT);
     (void)rename(replacing, replaced);          // the first of them does
 }
 
@@ -6306,7 +6337,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_reshape),
         cmocka_unit_test(test_walk_back),
         cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),
-        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_tars_passed_over), cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid), cmocka_unit_test(test_apart_exchanged),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp), cmocka_unit_test(test_whole_apart_copy_unread),
         cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest),
