@@ -57095,24 +57095,27 @@ static void ckpt__crew_warn_nameless(const ckpt_saver *s) {
 }
 
 // Which save a rank's tarball is of. 0: it is not there, or cannot be read, or is not known to be one of as many as there are
-// ranks: nothing is to be decided by it.
-static uint64_t ckpt__crew_number_in(const ckpt_saver *s, const char *path) {
-    uint64_t number = 0;
+// ranks: nothing is to be decided by it. What may have passed a moment later, when the checkpoint is loaded, is a failure.
+static ckpt_err ckpt__crew_number_in(const ckpt_saver *s, const char *path, uint64_t *number) {
     ckpt_file *file = NULL;
-    if (ckpt__file_open(&file, path, &s->allocator) == CKPT_OK) {
+    *number = 0;
+    ckpt_err e = ckpt__file_open(&file, path, &s->allocator);
+    if (ckpt__resume_passes(e, false) || e == CKPT_UNSUPPORTED || e == CKPT_AUTH) e = CKPT_OK;
+    if (file != NULL) {
         int at = ckpt__toc_find(&file->toc, CKPT__SAVER_STATE "world_size");
         const ckpt__entry *world = at >= 0 ? &file->toc.entries[at] : NULL;
         if (world != NULL && world->kind == CKPT_KIND_INT && world->i == s->ranks.world_size)
-            number = ckpt__index_number_of(&file->toc);
+            *number = ckpt__index_number_of(&file->toc);
     }
     ckpt__file_close(file);
-    return number;
+    return e;
 }
 
 // TARS: one of this rank's files that has taken the place of another, which still has its second name.
 typedef struct ckpt__crew_exchange {
-    uint64_t  number, was;              // of which saves they are; number 0: there is none. was 0: not known
-    ckpt__buf path, old;
+    uint64_t       number, was;         // of which saves they are; number 0: there is none. was 0: not known
+    ckpt_timestamp t;
+    ckpt__buf      path, old;
 } ckpt__crew_exchange;
 
 // Is it a line of a tarball that this run may go on from? *path: where that lies.
@@ -57124,41 +57127,45 @@ static bool ckpt__crew_is_tar(const ckpt_saver *s, const ckpt__index_line *l, ck
 }
 
 // TARS: the one of the newest save older than `below`. With the turn.
-static void ckpt__crew_find_exchange(const ckpt_saver *s, uint64_t below, ckpt__crew_exchange *x) {
+static ckpt_err ckpt__crew_find_exchange(const ckpt_saver *s, uint64_t below, ckpt__crew_exchange *x) {
     size_t found = 0;
+    ckpt_err e = CKPT_OK;
     x->number = x->was = 0;
-    for (size_t i = s->index.count; i > 0; i--) {
+    for (size_t i = s->index.count; i > 0 && e == CKPT_OK; i--) {
+        uint64_t number;
         if (!ckpt__crew_is_tar(s, &s->index.lines[i - 1], &x->path)) continue;
-        if (ckpt__file_old_name(&x->old, x->path.data) != CKPT_OK || !ckpt__os_exists(x->old.data)) continue;
-        uint64_t number = ckpt__crew_number_in(s, x->path.data);
+        if (ckpt__file_old_name(&x->old, x->path.data) != CKPT_OK || ckpt__os_is_gone(x->old.data)) continue;
+        e = ckpt__crew_number_in(s, x->path.data, &number);
         if (number >= below || number <= x->number) continue;
         x->number = number;
         found = i - 1;
     }
-    if (x->number == 0) return;
+    if (e == CKPT_OK) e = x->path.err != CKPT_OK ? x->path.err : x->old.err;
+    if (e != CKPT_OK || x->number == 0) return e;
     ckpt__index_path(&x->path, &s->index, s->index.lines[found].name);
-    if (ckpt__file_old_name(&x->old, ckpt__buf_cstr(&x->path)) == CKPT_OK) x->was = ckpt__crew_number_in(s, x->old.data);
-    else x->number = 0;
+    x->t = s->index.lines[found].t;
+    e = ckpt__file_old_name(&x->old, ckpt__buf_cstr(&x->path));
+    return e == CKPT_OK ? ckpt__crew_number_in(s, x->old.data, &x->was) : e;
 }
 
-// TARS: has this rank a file of that save, and has it, or could have again, one of the save `was` before it? A rank whose file
-// cannot be seen says neither: it may have had the new one. With the turn.
-static void ckpt__crew_see_exchange(const ckpt_saver *s, uint64_t number, uint64_t was, const ckpt__crew_exchange *mine,
-                                    int64_t say[2]) {
-    ckpt__buf path;
-    bool has = mine->number == number, had = has && mine->was == was, unseen = false;
-    ckpt__buf_init(&path, &s->allocator);
-    for (size_t i = s->index.count; i > 0; i--) {
-        const ckpt__index_line *l = &s->index.lines[i - 1];
-        if ((l->number != number && l->number != was) || !ckpt__crew_is_tar(s, l, &path)) continue;
-        uint64_t there = ckpt__crew_number_in(s, path.data);
-        has = has || there == number;
-        had = had || there == was;
-        unseen = unseen || there == 0;
+// TARS: has this rank a file of that save, and has it, or could have again, one of the save `was` before it? The file of that
+// name says so: where a job was killed the index may tell of an older save. A rank whose file cannot be seen says neither: it may
+// have had the new one. With the turn.
+static ckpt_err ckpt__crew_see_exchange(const ckpt_saver *s, uint64_t number, uint64_t was, ckpt__crew_exchange *x,
+                                        int64_t say[2]) {
+    ckpt_err e = CKPT_OK;
+    uint64_t there = number, before = x->was;
+    if (x->number != number) {
+        e = ckpt__saver_format(s, &x->old, s->filename, &x->t);
+        if (e == CKPT_OK) ckpt__index_path(&x->path, &s->index, ckpt__buf_cstr(&x->old));
+        (void)ckpt__buf_cstr(&x->path);
+        if (e == CKPT_OK) e = x->path.err;
+        if (e == CKPT_OK) e = ckpt__crew_number_in(s, x->path.data, &there);
+        before = there;
     }
-    say[0] = has;
-    say[1] = had && was > 0 && !unseen && path.err == CKPT_OK;
-    ckpt__buf_free(&path);
+    say[0] = there == number;
+    say[1] = was > 0 && before == was;
+    return e;
 }
 
 // TARS: ends an exchange as all ranks have agreed.
@@ -57178,26 +57185,31 @@ static ckpt_err ckpt__crew_undo_exchange(ckpt_saver *s) {
     ckpt__crew_exchange x;
     ckpt__error_record kept;
     ckpt_err e = CKPT_OK;
-    int64_t told = 0, was, say[2];
+    int64_t told = 0, say[2];
+    uint64_t was;
     ckpt__error_take(&kept);
+    memset(&x, 0, sizeof x);
     ckpt__buf_init(&x.path, &s->allocator);
     ckpt__buf_init(&x.old, &s->allocator);
     for (uint64_t below = UINT64_MAX; e == CKPT_OK; below = (uint64_t)-told) {
         ckpt__saver_enter(s);
-        ckpt__crew_find_exchange(s, below, &x);
+        e = ckpt__crew_find_exchange(s, below, &x);
         ckpt__saver_leave(s);
         told = -(int64_t)x.number;
-        e = ckpt__ranks_meet(&s->crew);
+        e = ckpt__ranks_share_long(&s->crew, e);
         if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, &told, 1);
         if (e != CKPT_OK || told == 0) break;
         bool mine = x.number == (uint64_t)-told;
-        was = mine ? (int64_t)x.was : INT64_MAX;
-        e = ckpt__ranks_min(&s->crew, &was, 1);
+        say[0] = mine ? (int64_t)x.was : INT64_MAX;
+        say[1] = mine ? s->ranks.rank : INT64_MAX;
+        e = ckpt__ranks_min(&s->crew, say, 2);
+        was = (uint64_t)say[0];
+        if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &x.t, sizeof x.t, (int)say[1]);
         if (e != CKPT_OK) break;
         ckpt__saver_enter(s);
-        ckpt__crew_see_exchange(s, (uint64_t)-told, (uint64_t)was, &x, say);
+        e = ckpt__crew_see_exchange(s, (uint64_t)-told, was, &x, say);
         ckpt__saver_leave(s);
-        e = ckpt__ranks_meet(&s->crew);
+        e = ckpt__ranks_share_long(&s->crew, e);
         if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, say, 2);
         if (e == CKPT_OK && mine && (say[0] != 0 || say[1] != 0)) ckpt__crew_end_exchange(s, &x, say[0] != 0);
     }
@@ -57224,9 +57236,8 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
     (void)ckpt__saver_await_clear(s, NULL, 0);
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
-    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS && s->crew.together)
-        e = ckpt__ranks_share(&s->crew, ckpt__saver_check_place(s));
-    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS && s->crew.together) e = ckpt__crew_undo_exchange(s);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) e = ckpt__ranks_share(&s->crew, ckpt__saver_check_place(s));
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) e = ckpt__crew_undo_exchange(s);
     if (e == CKPT_OK) e = ckpt__resume_run(s, &t);
     if (e == CKPT_NOT_FOUND) ckpt__crew_warn_nameless(s);
     if (e != CKPT_OK) return e;

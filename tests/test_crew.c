@@ -1883,6 +1883,131 @@ static void resume_any(tr_rank *r, void *arg) {
     member_end(m);
 }
 
+// So it is with a rank by itself: what was about to go goes.
+static void test_tars_exchanged_alone(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.keep = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        exchanges = 2;
+        fault_set_spy(die_exchanging);
+        FAULT_SET(fault_watch, die_exchanged);
+        tr_run(tr_new(1), exchange, &p);
+        _exit(1);
+    }
+    was_killed(child);
+    assert_true(has_exchanged(p.dir, 0));
+    p.number = 21;
+    tr_run(tr_new(1), load_exchanged, &p);
+    assert_null(strstr(util_list(p.dir), ".was"));
+}
+
+static int  exchanged_removed;          // second names of rank 1 that were about to go
+static bool exchanged_dropped;          // in a later life: its own, when rank 0's is gone
+
+static void die_before_index(const char *name, const char *path) {
+    if (strcmp(name, "rename") != 0 || !ckpt__txt_ends(path, "/.ckpt-index.jsonl")) return;
+    if (__atomic_add_fetch(&exchanges, 1, __ATOMIC_SEQ_CST) != 4 && !exchanged_dropped) return;
+    (void)usleep(300000);               // for rank 1's
+    if (!exchanged_dropped) (void)raise(SIGKILL);
+}
+
+static void die_before_drop(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (strcmp(name, "unlink") != 0 || path == NULL || !ckpt__txt_ends(path, "/.ba2-rank1.pt.tar.was")) return;
+    if (__atomic_add_fetch(&exchanged_removed, 1, __ATOMIC_SEQ_CST) != 2) return;       // the first is an older life's
+    (void)usleep(100000);
+    (void)raise(SIGKILL);
+}
+
+static void exchange_back(tr_rank *r, void *arg) {
+    static const int script[] = { 1, 2, 3, 2 };
+    member *m = member_new(r, (plan *)arg);
+    if (member_open(m)) {
+        if (exchanged_dropped) TR_OK(r, ckpt_saver_resume(m->s, NULL));
+        for (int i = exchanged_dropped ? 3 : 0; i < 4; i++) {
+            ckpt_timestamp t = at_batch(script[i]);
+            TR_OK(r, ckpt_saver_save(m->s, &t));
+        }
+    }
+    member_end(m);
+}
+
+// A job that went back to an older batch is killed when rank 0's index does not yet say so, and the next one when its second name is
+// gone and rank 1's is not: that of rank 1 goes all the same.
+static void test_tars_exchanged_back(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.keep = 4;
+    for (int life = 0; life < 2; life++) {
+        pid_t child = fork();
+        if (child == 0) {
+            exchanges = exchanged_removed = 0;
+            exchanged_dropped = life == 1;
+            fault_set_spy(die_before_index);
+            if (life == 1) FAULT_SET(fault_watch, die_before_drop);
+            tr_run(tr_new(2), exchange_back, &p);
+            _exit(1);
+        }
+        was_killed(child);
+    }
+    assert_true(has_exchanged(p.dir, 1) && !has_exchanged(p.dir, 0));
+    tr_run(tr_new(2), resume_any, &p);
+    assert_false(has_exchanged(p.dir, 1));
+}
+
+static int stale_errnum;
+static const char *stale_name;          // whose first look at what call fails
+static const char *stale_call;
+
+static void first_look_fails(const char *name, const char *path) {
+    if (strcmp(name, stale_call) != 0 || !ckpt__txt_ends(path, stale_name)) return;
+    if (__atomic_add_fetch(&exchanges, 1, __ATOMIC_SEQ_CST) == 1) fault_arm_here(name, stale_errnum);
+}
+
+static void resume_twice(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e == p->want);
+        if (e != CKPT_OK) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 2);
+        member_check(m, 20);
+    }
+    member_end(m);
+}
+
+// Not all have exchanged theirs, and a rank's tarball cannot be seen for a moment: that moment must not decide that all stays as it is,
+// which would send all of them to an older checkpoint.
+static void test_tars_exchanged_passing(void **state) {
+    (void)state;
+    static const struct { const char *name, *call; int errnum; ckpt_err want; } rows[] = {
+        { "/ba2-rank2.pt.tar", "open", ESTALE, CKPT_NET }, { "/ba2-rank2.pt.tar", "open", EMFILE, CKPT_NOMEM },
+        { "/ba2-rank0.pt.tar", "open", ETIMEDOUT, CKPT_NET }, { "/.ba2-rank1.pt.tar.was", "open", ESTALE, CKPT_NET },
+        { "/.ba2-rank1.pt.tar.was", "lstat", ESTALE, CKPT_OK },
+    };
+    for (int k = 0; k < UTIL_COUNT(rows); k++) {
+        plan p = plan_of(TARS);
+        p.keep = 3;
+        p.saves = 1;
+        tr_run(tr_new(3), save_some, &p);
+        kill_exchanging(&p, false);
+        exchanges = 0;
+        stale_name = rows[k].name;
+        stale_call = rows[k].call;
+        stale_errnum = rows[k].errnum;
+        p.want = rows[k].want;
+        fault_set_spy(first_look_fails);
+        tr_run(tr_new(3), resume_twice, &p);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        assert_null(strstr(util_list(p.dir), ".was"));
+    }
+}
+
 // Files that do not say of which save they are, or of how many ranks, are not judged by it.
 static void test_tars_exchanged_nameless(void **state) {
     (void)state;
@@ -6356,6 +6481,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_twice), cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named), cmocka_unit_test(test_tars_exchanged),
         cmocka_unit_test(test_tars_exchanged_other_world), cmocka_unit_test(test_tars_exchanged_unseen),
+        cmocka_unit_test(test_tars_exchanged_alone), cmocka_unit_test(test_tars_exchanged_back), cmocka_unit_test(test_tars_exchanged_passing),
         cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_exchanged_gone),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
