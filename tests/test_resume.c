@@ -277,7 +277,7 @@ static void hide(const char *name, const char *path) {
     bool looks = strcmp(name, "lstat") == 0 || strcmp(name, "stat") == 0;
     if (hidden.times == 0 || !looks || strcmp(path, hidden.path) != 0) return;
     hidden.times--;
-    fault_arm_call(name, hidden.errnum, 1);
+    fault_arm_here(name, hidden.errnum);
 }
 
 // Resumes while the first looks at a path fail.
@@ -1092,7 +1092,7 @@ static void test_replaced_is_best(void **state) {
 static int best_errnum;
 
 static void best_unread(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strstr(path, "/ba20") != NULL) fault_arm_call("open", best_errnum, 1);
+    if (strcmp(name, "open") == 0 && strstr(path, "/ba20") != NULL) fault_arm_here("open", best_errnum);
 }
 
 // A life whose rule is keep_best: it goes on from what is there and saves once.
