@@ -17913,26 +17913,37 @@ static ckpt_err ckpt__http_use_ca(ckpt__http *h, const char *path) {
     return *where != NULL ? CKPT_OK : CKPT_NOMEM;
 }
 
-// SSL_CERT_DIR may name several folders with ':' between them, of which one that is there will do. OpenSSL takes the text as it
-// stands; other libraries want one folder.
+// SSL_CERT_DIR may name several folders with ':' between them, of which one that is there will do. OpenSSL takes all of them;
+// other libraries want one folder.
 static ckpt_err ckpt__http_use_ca_dirs(ckpt__http *h, const char *list) {
     const curl_version_info_data *v = curl_version_info(CURLVERSION_NOW);
     bool all = h->ca_dir == NULL && v->ssl_version != NULL && strstr(v->ssl_version, "OpenSSL") != NULL;
-    ckpt__buf one;
+    ckpt__buf one, dirs;
     ckpt__buf_init(&one, &h->allocator);
+    ckpt__buf_init(&dirs, &h->allocator);
     ckpt_err e = CKPT_ARG;
-    for (const char *p = list, *end; p != NULL && e == CKPT_ARG; p = end != NULL ? end + 1 : NULL) {
+    for (const char *p = list, *end; p != NULL && (e == CKPT_ARG || (e == CKPT_OK && all)); p = end != NULL ? end + 1 : NULL) {
         end = strchr(p, ':');
         one.len = 0;
         ckpt__buf_add(&one, p, end != NULL ? (size_t)(end - p) : strlen(p));
         const char *path = ckpt__buf_cstr(&one);
-        e = one.err != CKPT_OK ? one.err : ckpt__http_use_ca(h, path);
+        if (one.err != CKPT_OK) e = one.err;
+        else if (e == CKPT_ARG) e = ckpt__http_use_ca(h, path);
+        if (e == CKPT_NOMEM || !all || path[0] == 0) continue;
+        char *kept = ckpt__http_keep_path(&h->allocator, path);
+        if (kept != NULL) ckpt__buf_fmt(&dirs, "%s%s", dirs.len > 0 ? ":" : "", kept);
+        else e = CKPT_NOMEM;
+        ckpt__mem_free_text(&h->allocator, kept);
+    }
+    if (e == CKPT_OK && all && h->ca_dir != NULL) {
+        const char *text = ckpt__buf_cstr(&dirs);
+        ckpt__mem_free_text(&h->allocator, h->ca_dir);
+        h->ca_dir = dirs.err == CKPT_OK ? ckpt__mem_copy_text(&h->allocator, text) : NULL;
+        if (h->ca_dir == NULL) e = CKPT_NOMEM;
     }
     ckpt__buf_free(&one);
-    if (e != CKPT_OK || !all || h->ca_dir == NULL) return e;
-    ckpt__mem_free_text(&h->allocator, h->ca_dir);
-    h->ca_dir = ckpt__mem_copy_text(&h->allocator, list);
-    return h->ca_dir != NULL ? CKPT_OK : CKPT_NOMEM;
+    ckpt__buf_free(&dirs);
+    return e;
 }
 
 // Takes what the environment names, the first that is there; false: nothing. A name that leads nowhere is passed over, as OpenSSL

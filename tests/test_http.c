@@ -933,6 +933,29 @@ static void test_ca_folders(void **state) {
     unsetenv("SSL_CERT_DIR");
 }
 
+// Relative ones are of the directory in which the program was at the open. An empty one is none, not that directory.
+static void test_ca_folders_abroad(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *certs = util_join(dir, "certs"), *library = curl_version_info(CURLVERSION_NOW)->ssl_version;
+    bool all = strstr(library, "OpenSSL") != NULL;
+    const char *const lists[][2] = { { "certs", certs }, { "certs:", certs }, { "/nowhere::certs", all ? util_fmt("/nowhere:%s", certs) : certs },
+                                     { "certs:missing", all ? util_fmt("%s:%s/missing", certs, dir) : certs } };
+    util_mkdir(certs);
+    char *was = getcwd(NULL, 0);
+    for (int i = 0; i < UTIL_COUNT(lists); i++) {
+        client c;
+        setenv("SSL_CERT_DIR", lists[i][0], 1);
+        assert_int_equal(chdir(dir), 0);
+        client_init(&c);
+        assert_int_equal(chdir(was), 0);
+        assert_non_null(c.http.ca_dir);
+        assert_string_equal(c.http.ca_dir, lists[i][1]);
+        client_free(&c);
+    }
+    unsetenv("SSL_CERT_DIR");
+    free(was);
+}
+
 static void test_tls_connection_that_dies(void **state) {
     (void)state;
     const char *ca = util_join(util_temp_dir(), "ca.pem");
@@ -1254,7 +1277,7 @@ int main(void) {
         cmocka_unit_test(test_nobody_there),
         cmocka_unit_test(test_proxy),
         cmocka_unit_test(test_tls),
-        cmocka_unit_test(test_ca_folders),
+        cmocka_unit_test(test_ca_folders), cmocka_unit_test(test_ca_folders_abroad),
         cmocka_unit_test(test_tls_connection_that_dies),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_threads),
