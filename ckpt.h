@@ -20745,7 +20745,11 @@ static ckpt_err ckpt__auth_read_subject(ckpt__auth_search *s, ckpt__buf *out, co
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s takes its identity from %s, which is not supported here; a file or an "
                                "address is", s->source, aws ? "AWS" : other);
     if (file != NULL) {
-        e = ckpt__auth_slurp(out, file, CKPT__AUTH_REPLY_MAX);      // anew each time: it is rotated
+        ckpt__buf path;
+        ckpt__buf_init(&path, &s->g->allocator);
+        ckpt__os_path_join(&path, s->g->home, file);
+        e = path.err != CKPT_OK ? path.err : ckpt__auth_slurp(out, path.data, CKPT__AUTH_REPLY_MAX);    // anew: it is rotated
+        ckpt__buf_free(&path);
         if (e != CKPT_OK) e = ckpt__error_prefix(e == CKPT_NOMEM ? e : CKPT_AUTH, "no identity for %s", s->source);
     } else {
         e = ckpt__auth_fetch_subject(s, out, url, d, source);
@@ -20920,9 +20924,10 @@ static ckpt_err ckpt__auth_of_machine(ckpt__auth_search *s, bool *found, const c
 //-- the order -------------------------------------------------------------------
 
 // The file of `gcloud auth application-default login`.
-static ckpt_err ckpt__auth_gcloud_path(ckpt__buf *out) {
+static ckpt_err ckpt__auth_gcloud_path(const ckpt__auth_google *g, ckpt__buf *out) {
     const char *folder = ckpt__auth_env("CLOUDSDK_CONFIG"), *home = ckpt__auth_env("HOME");
-    if (folder != NULL) ckpt__buf_fmt(out, "%s/application_default_credentials.json", folder);
+    if (folder != NULL) ckpt__os_path_join(out, g->home, folder);
+    if (folder != NULL) ckpt__buf_text(out, "/application_default_credentials.json");
     else if (home != NULL) ckpt__buf_fmt(out, "%s/.config/gcloud/application_default_credentials.json", home);
     (void)ckpt__buf_cstr(out);
     return out->err;
@@ -20968,7 +20973,7 @@ static ckpt_err ckpt__auth_google_walk(ckpt__auth_search *s) {
         ckpt__buf_free(&path);
         return of_file;
     }
-    ckpt_err e = ckpt__auth_gcloud_path(&path);
+    ckpt_err e = ckpt__auth_gcloud_path(s->g, &path);
     ckpt_err there = e == CKPT_OK && path.len > 0 ? ckpt__os_stat(path.data, &info) : CKPT_NOT_FOUND;
     bool unseen = there != CKPT_OK && there != CKPT_NOT_FOUND && there != CKPT_AUTH;
     if (e == CKPT_OK && s->g->by_file && there == CKPT_NOT_FOUND) {

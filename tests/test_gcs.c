@@ -820,16 +820,32 @@ static void test_file_abroad(void **state) {
     user_file("named.json", "named");
     user_file("given.json", "given");
     setenv("GOOGLE_APPLICATION_CREDENTIALS", "named.json", 1);
-    for (int i = 0; i < 2; i++) {
-        d.credentials_file = i == 0 ? NULL : "given.json";
+    util_mkdir(util_join(home, "abroad"));
+    user_file("abroad/application_default_credentials.json", "gcloud");
+    static const char *const tokens[] = { "refresh_token=named", "refresh_token=given", "refresh_token=gcloud" };
+    for (int i = 0; i < 3; i++) {
+        d.credentials_file = i == 1 ? "given.json" : NULL;
+        if (i == 2) unsetenv("GOOGLE_APPLICATION_CREDENTIALS");
+        if (i == 2) setenv("CLOUDSDK_CONFIG", "abroad", 1);
         assert_int_equal(chdir(home), 0);
         ckpt_store *s = meet(file, 2, &d);
         assert_int_equal(chdir(was), 0);
         is(look(s, &st), CKPT_OK);
-        assert_non_null(strstr(script.bodies[0], i == 0 ? "refresh_token=named" : "refresh_token=given"));
+        assert_non_null(strstr(script.bodies[0], tokens[i]));
         check_script();
         ckpt_store_close(s);
     }
+    // So is the file of an identity that is exchanged for a token.
+    d.credentials_file = "given.json";
+    util_write_text(util_join(home, "given.json"), "{\"type\":\"external_account\",\"audience\":\"a\",\"subject_token_type\":\"t\","
+                    "\"token_url\":\"https://127.0.0.1:1/\",\"credential_source\":{\"file\":\"subject\"}}");
+    util_write_text(util_join(home, "subject"), "subject");
+    assert_int_equal(chdir(home), 0);
+    ckpt_store *s = meet(NULL, 0, &d);
+    assert_int_equal(chdir(was), 0);
+    is(look(s, &st), CKPT_NET);
+    sentence_has("token service");                      // which is asked behind it
+    ckpt_store_close(s);
     free(was);
     clear();
 }
