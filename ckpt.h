@@ -21366,6 +21366,15 @@ static const char *ckpt__auth_oci_value(const ckpt__auth_oci_lookup *l, const ch
     return value != NULL && value[0] != 0 ? value : NULL;
 }
 
+// Does the environment say that it is the machine, or what it runs, and where its requests go? Then a file that nobody named has
+// nothing to add, and need not be seen. It may name the region: without it requests would go to buckets of another one.
+static bool ckpt__auth_oci_is_settled(const ckpt__auth_oci_lookup *l, const ckpt_store_desc *d) {
+    const char *how = l->is_named || ckpt__auth_env("OCI_CLI_PROFILE") != NULL ? NULL : ckpt__auth_env("OCI_CLI_AUTH");
+    if (how == NULL || (strcmp(how, "instance_principal") != 0 && strcmp(how, "resource_principal") != 0)) return false;
+    return ckpt__auth_given(d->region) != NULL || ckpt__auth_env("OCI_CLI_REGION") != NULL ||
+           ckpt__auth_given(d->endpoint_url) != NULL || ckpt__auth_env("OCI_CLI_ENDPOINT") != NULL;
+}
+
 // Finds and reads the configuration file. Only one that was named must be there.
 static ckpt_err ckpt__auth_oci_open_file(ckpt__auth_oci_lookup *l, const ckpt_store_desc *d) {
     static const char *const places[] = { "~/.oci/config", "~/.oraclebmc/config" };
@@ -21376,6 +21385,7 @@ static ckpt_err ckpt__auth_oci_open_file(ckpt__auth_oci_lookup *l, const ckpt_st
     ckpt_err e = CKPT_OK;
     if (given == NULL && (given = ckpt__auth_env("OCI_CONFIG_FILE")) != NULL) by = " (OCI_CONFIG_FILE)";
     if (given == NULL && (given = ckpt__auth_env("OCI_CLI_CONFIG_FILE")) != NULL) by = " (OCI_CLI_CONFIG_FILE)";
+    if (given == NULL && ckpt__auth_oci_is_settled(l, d)) return CKPT_OK;
     for (size_t i = 0; i < 2 && e == CKPT_OK && !l->is_there; i++) {
         ckpt__mem_free_text(&a->secret, l->path);
         l->path = ckpt__auth_keep_path(&a->secret, given != NULL ? given : places[i], &e);

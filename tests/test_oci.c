@@ -227,6 +227,32 @@ static void test_configuration_unseen(void **state) {
     setenv("OCI_CONFIG_FILE", util_join(path, "other"), 1);
     refuses(CKPT_IO, ".oci/other");
     unsetenv("OCI_CONFIG_FILE");
+    // Who is the machine, or what it runs, needs no file, unless for the region: another one has other buckets.
+    setenv("OCI_CLI_AUTH", "instance_principal", 1);
+    refuses(CKPT_IO, ".oci/config");
+    setenv("OCI_CLI_REGION", "phx", 1);
+    ckpt__auth_oci a;
+    is(settle(&a, NULL, NULL), CKPT_OK);
+    assert_int_equal(a.kind, CKPT__AUTH_OCI_INSTANCE);
+    assert_string_equal(a.region, "phx");
+    ckpt__auth_oci_free(&a);
+    is(settle(&a, "DEFAULT", NULL), CKPT_IO);                   // one that is named counts
+    setenv("OCI_CLI_PROFILE", "DEFAULT", 1);
+    refuses(CKPT_IO, ".oci/config");
+    unsetenv("OCI_CLI_PROFILE");
+    setenv("OCI_CONFIG_FILE", util_join(path, "other"), 1);
+    refuses(CKPT_IO, ".oci/other");
+    unsetenv("OCI_CONFIG_FILE");
+    setenv("OCI_CLI_AUTH", "api_key", 1);
+    refuses(CKPT_IO, ".oci/config");
+    setenv("OCI_CLI_AUTH", "resource_principal", 1);
+    refuses(CKPT_AUTH, "OCI_RESOURCE_PRINCIPAL_VERSION");
+    unsetenv("OCI_CLI_REGION");
+    refuses(CKPT_IO, ".oci/config");
+    setenv("OCI_CLI_ENDPOINT", "https://example.com", 1);
+    refuses(CKPT_AUTH, "OCI_RESOURCE_PRINCIPAL_VERSION");
+    unsetenv("OCI_CLI_ENDPOINT");
+    unsetenv("OCI_CLI_AUTH");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rename(aside, path), 0);
     settles(NULL, NULL, id_of_sample, "us-ashburn-1");
