@@ -28738,7 +28738,7 @@ static ckpt_err ckpt__mlflow_open(ckpt_store **out, const ckpt__uri *u, const ck
 //------------------------------------------------------------------------------
 // >>sftp       files on an SSH server, over libcurl (which has libssh2 or libssh below it)
 //
-// uses:    error memory platform text digest transfer http store
+// uses:    error memory platform text digest transfer http auth store
 // threads: any number of operations at once, each with a connection of its own from the pool of >>http
 // states:  of a put: (resume or begin) the part file -> its size is confirmed -> it gets the final name
 //
@@ -29406,6 +29406,13 @@ static ckpt_err ckpt__sftp_perform_guarded(ckpt__sftp_call *c) {
     return ckpt__http_fail(&c->job);
 }
 
+// Finds the host's keys for a call; under the lock. A file of known hosts that cannot be read just now says nothing of the store.
+static ckpt_err ckpt__sftp_known_for(ckpt__sftp_call *c) {
+    ckpt_err e = ckpt__sftp_known(c->f, &c->store->allocator);
+    if (e == CKPT_NET) c->t->transient = true;
+    return ckpt__auth_verdict(e);
+}
+
 // As many logins as sshd is sure to take, at once.
 static ckpt_err ckpt__sftp_queue(ckpt__sftp_call *c) {
     ckpt__sftp *f = c->f;
@@ -29420,7 +29427,7 @@ static ckpt_err ckpt__sftp_queue(ckpt__sftp_call *c) {
             e = ckpt__transfer_again(c->t, ckpt__error_set(CKPT_TIMEOUT, "%s takes long to let others in", f->site));
     }
     if (e == CKPT_OK && f->known_fd < 0 && f->known_path[0] == 0) {
-        e = ckpt__sftp_known(f, &c->store->allocator);
+        e = ckpt__sftp_known_for(c);
         if (e == CKPT_OK && f->known_fd < 0) f->known_path[0] = '-';
     }
     if (e == CKPT_OK) f->logins++;
@@ -29441,7 +29448,7 @@ static ckpt_err ckpt__sftp_known_again(ckpt__sftp_call *c, bool *again) {
         const ckpt__os_info *old = &f->known_seen;
         bool same = ckpt__os_stat(f->known_hosts, &now) == CKPT_OK && now.ino == old->ino && now.mtime_ns == old->mtime_ns &&
                     now.size == old->size && now.dev == old->dev;
-        if (!same) e = ckpt__sftp_known(f, &c->store->allocator);
+        if (!same) e = ckpt__sftp_known_for(c);
     }
     *again = e == CKPT_OK && f->known_turn != c->known_turn;
     c->known_turn = f->known_turn;
@@ -29561,7 +29568,8 @@ static ckpt_err ckpt__sftp_login(ckpt__sftp_call *c) {
     }
     ckpt__sftp_unqueue(f, good);
     if (unknown != CKPT_OK) {
-        c->t->unsure = c->t->transient = false;
+        c->t->unsure = false;
+        c->t->transient = unknown == CKPT_NET;
         return unknown;
     }
     if (e == CKPT_OK && !tried) return ckpt__sftp_denied(c);
