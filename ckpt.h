@@ -55153,7 +55153,7 @@ static size_t ckpt__resume_line_of(const ckpt_saver *s, const ckpt_timestamp *t)
 typedef struct ckpt__resume_metric {
     uint64_t number;
     double   metric;
-    bool     known;
+    bool     known, unasked;            // unasked: any may be the best, and stays
 } ckpt__resume_metric;
 
 static void ckpt__resume_take_metric(ckpt__index *ix, const ckpt__resume_metric *m) {
@@ -55161,6 +55161,7 @@ static void ckpt__resume_take_metric(ckpt__index *ix, const ckpt__resume_metric 
     if (at < 0 || ix->lines[at].others) return;
     ix->lines[at].has_metric = m->known;
     ix->lines[at].metric = m->metric;
+    ix->lines[at].unasked = m->unasked;
 }
 
 // TARS: keep_best needs one opinion, rank 0's, also where each rank has asked its own tarballs, because they were fetched, or no
@@ -55177,6 +55178,7 @@ static ckpt_err ckpt__resume_share_metrics(ckpt_saver *s) {
         m.number = l->number;
         m.metric = l->metric;
         m.known = l->has_metric;
+        m.unasked = l->unasked && !l->has_metric;
         if (l->number != 0 && !l->others) ckpt__buf_add(&all, &m, sizeof m);
     }
     ckpt_err e = ckpt__ranks_send(&s->crew, &all, 0);
@@ -55184,7 +55186,8 @@ static ckpt_err ckpt__resume_share_metrics(ckpt_saver *s) {
     for (size_t at = 0; at + sizeof m <= all.len && e == CKPT_OK; at += sizeof m) {
         memcpy(&m, all.data + at, sizeof m);
         ckpt__resume_take_metric(&s->index, &m);
-        for (int k = 0; k < s->remote_count && m.known; k++) ckpt__resume_take_metric(&s->remotes[k].ledger, &m);
+        for (int k = 0; k < s->remote_count && (m.known || m.unasked); k++)
+            ckpt__resume_take_metric(&s->remotes[k].ledger, &m);
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
     ckpt__buf_free(&all);

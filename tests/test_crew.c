@@ -5183,7 +5183,7 @@ static void test_tars_fetched(void **state) {
 
 // A loss of each rank's own, which is rank 0's where it is asked which save is the best: saves up to p->saves.
 static void tars_best(tr_rank *r, void *arg) {
-    static const double loss[2][4] = { { 0, 1, 5, 6 }, { 0, 9, 5.5, 6.5 } };
+    static const double loss[2][5] = { { 0, 1, 5, 6, 7 }, { 0, 9, 5.5, 6.5, 7.5 } };
     plan *p = (plan *)arg;
     bucket *b = (bucket *)p->with;
     ckpt_uploader *u;
@@ -5192,7 +5192,7 @@ static void tars_best(tr_rank *r, void *arg) {
     member_stores(m, &b, &u, 1);
     m->d.remote_file_name = "run/ba{batch}-rank{rank}.pt";
     m->d.latest_remote_file_name = CKPT_NONE;
-    m->d.num_remote_to_keep = 1;
+    m->d.num_checkpoints_to_keep = m->d.num_remote_to_keep = p->keep;
     if (member_open(m)) {
         if (p->number > 0) TR_OK(r, ckpt_saver_resume(m->s, &t));
         for (int i = (int)t.batch + 1; i <= p->saves; i++) {
@@ -5206,27 +5206,37 @@ static void tars_best(tr_rank *r, void *arg) {
     member_end_stores(m, &u, 1, false);
 }
 
+static void best_is_unread(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/ba1-rank0") != NULL) fault_arm_here("open", ECOMM);
+}
+
 // All ranks keep the same best one, here and in the store, also where one has fetched its tarball, or found it without its index, or the
-// rule is new, so that each has asked its own for the metric.
+// rule is new, so that each has asked its own for the metric; and where rank 0 cannot ask its own, until it can.
 static void test_tars_best(void **state) {
     (void)state;
-    enum { KNOWN, FETCHED, NO_INDEX, NEW_RULE, CASES };
+    enum { KNOWN, FETCHED, NO_INDEX, NEW_RULE, UNREAD, CASES };
     for (int k = 0; k < CASES; k++) {
         bucket *b = bucket_new(NULL);
-        plan p = tars_plan(b, 1, 1);
+        const int last = k == UNREAD ? 4 : 3;
+        plan p = tars_plan(b, k == UNREAD ? CKPT_KEEP_ALL : 1, k == UNREAD ? 2 : 1);
         p.apart = true;
-        p.best = k == NEW_RULE ? NULL : "min:state/metrics/loss";
+        p.best = k == NEW_RULE || k == UNREAD ? NULL : "min:state/metrics/loss";
         tr_run(tr_new(2), tars_best, &p);
         for (int i = 0; i < 2 && k == FETCHED; i++) util_remove_tree(util_join(p.dir, util_fmt("rank%d", i)));
         if (k == NO_INDEX) assert_int_equal(unlink(util_join(p.dir, "rank1/.ckpt-index-rank1.jsonl")), 0);
         p.best = "min:state/metrics/loss";
-        p.number = 1;
-        p.saves = 3;
+        p.number = p.keep = 1;
+        for (p.saves = 3; p.saves < last; p.saves++) {
+            fault_set_spy(best_is_unread);
+            tr_run(tr_new(2), tars_best, &p);
+            fault_set_spy(NULL);
+            assert_true(fault_disarm());
+        }
         tr_run(tr_new(2), tars_best, &p);
         for (int i = 0; i < 2; i++)
             assert_string_equal(names_in(util_join(p.dir, util_fmt("rank%d", i))),
-                                util_fmt("ba1-rank%d.pt.tar ba3-rank%d.pt.tar latest-rank%d.pt.tar", i, i, i));
-        assert_string_equal(bucket_names(b), "run%ba1-rank0.pt.tar run%ba1-rank1.pt.tar run%ba3-rank0.pt.tar run%ba3-rank1.pt.tar");
+                                util_fmt("ba1-rank%d.pt.tar ba%d-rank%d.pt.tar latest-rank%d.pt.tar", i, last, i, i));
+        assert_string_equal(bucket_names(b), util_fmt("run%%ba1-rank0.pt.tar run%%ba1-rank1.pt.tar run%%ba%d-rank0.pt.tar run%%ba%d-rank1.pt.tar", last, last));
         bucket_end(b);
     }
 }
