@@ -7075,6 +7075,7 @@ typedef struct ckpt__name_pattern {
     double           clock[CKPT__NAME_PARTS];
     int              steps;
     bool             lenient;       // a counter may have zeros before it that this format would not write
+    bool             begins;        // `name` ends with a '/', and what begins with it matches: no part but a literal has one
 } ckpt__name_pattern;
 
 static void ckpt__name_pattern_free(ckpt__name_pattern *p) {
@@ -7375,9 +7376,9 @@ static bool ckpt__name_next(ckpt__name_pattern *p, int i, size_t at, ckpt__name_
         ckpt__view want = part->kind == CKPT__NAME_LITERAL ? part->text : p->taken[part->same];
         bool first = !turn->begun;
         turn->begun = true;
-        *size = want.n;
+        *size = p->begins && want.n > p->name.n - at ? p->name.n - at : want.n;
         p->taken[i] = want;
-        return first && want.n <= p->name.n - at && memcmp(want.p, p->name.p + at, want.n) == 0;
+        return first && *size <= p->name.n - at && memcmp(want.p, p->name.p + at, *size) == 0;
     }
     if (!turn->begun) turn->length = ckpt__name_run_length(p, part, at);
     turn->begun = true;
@@ -7394,7 +7395,7 @@ static bool ckpt__name_next(ckpt__name_pattern *p, int i, size_t at, ckpt__name_
 // Whether parts from i on take the name from `at` on. What failed is not tried again, and a name that still needs more than
 // CKPT__NAME_STEPS (some tens of nanoseconds each: a name made for that) is taken for no match.
 static bool ckpt__name_match_from(ckpt__name_pattern *p, int i, size_t at) {
-    if (i == p->count) return at == p->name.n;
+    if (i == p->count || (p->begins && at == p->name.n)) return at == p->name.n;
     char *dead = p->dead.data + (size_t)i * (p->name.n + 1) + at;
     if (*dead != 0 || p->steps++ >= CKPT__NAME_STEPS) return false;
     ckpt__name_turn turn = { false, 0 };
@@ -7441,6 +7442,23 @@ static ckpt_err ckpt__name_match(const char *format, const ckpt_name_desc *desc,
     ckpt_err e = ckpt__name_pattern_init(&p, NULL, format, desc);
     if (e != CKPT_OK) return e;
     e = ckpt__name_pattern_match(&p, name, matches, out);
+    ckpt__name_pattern_free(&p);
+    return e;
+}
+
+// Whether names that this format makes can lie in a folder of that name, or below it. What the run's name has of levels is text
+// of the format as any other.
+static ckpt_err ckpt__name_match_folder(const char *format, const ckpt_name_desc *desc, const char *folder, bool *matches) {
+    ckpt__name_pattern p;
+    ckpt__name_found found;
+    ckpt__buf name;
+    ckpt_err e = ckpt__name_pattern_init(&p, NULL, format, desc);
+    if (e != CKPT_OK) return e;
+    ckpt__buf_init(&name, &p.allocator);
+    ckpt__buf_fmt(&name, "%s/", folder);
+    p.begins = true;
+    e = name.err != CKPT_OK ? name.err : ckpt__name_pattern_match(&p, name.data, matches, &found);
+    ckpt__buf_free(&name);
     ckpt__name_pattern_free(&p);
     return e;
 }
@@ -16949,7 +16967,7 @@ static bool ckpt__index_has_mark(const ckpt__index_names *names) {
 // What a walk does beside listing files: DIRS, it calls for the directories too, before what is in them; OWN, it does not enter
 // the folders of other runs, which have their own savers, indexes and locks. Such a walk is of who changes things: of what cannot
 // be looked at for the moment it tells, as neither file, directory nor link, and the thread's last sentence says why. ALL, it is
-// of who may miss nothing: so it tells, and it fails where that may be a directory, as where one cannot be listed.
+// of who may miss nothing: so it tells, in all folders, and whoever is told judges whether that may be a directory he needs.
 enum { CKPT__INDEX_DIRS = 1, CKPT__INDEX_OWN = 2, CKPT__INDEX_ALL = 4 };
 
 // Lists the regular files and the links below the folder, down to `depth` levels of directories, as relative names; links are not
@@ -16986,8 +17004,7 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
             bool unseen = seen != CKPT_OK && seen != CKPT_NOT_FOUND && seen != CKPT_AUTH &&
                           (how & (CKPT__INDEX_OWN | CKPT__INDEX_ALL)) != 0;
             if (seen != CKPT_OK && !unseen) continue;                       // so is this
-            bool needed = (how & CKPT__INDEX_ALL) != 0 && level <= depth;
-            if (unseen && (needed || seen == CKPT_NOMEM)) { e = seen; break; }
+            if (seen == CKPT_NOMEM) { e = seen; break; }
             bool wanted = info.is_dir ? (how & CKPT__INDEX_DIRS) != 0 : info.is_file || info.is_link || unseen;
             if (wanted) e = each(ckpt__buf_cstr(&rel), &info, user);
             if (!info.is_dir || level > depth) continue;
@@ -17080,6 +17097,7 @@ typedef struct ckpt__index_scanner {
     ckpt__index          *ix;
     const char           *pattern;      // template of the names below the folder; NULL: whatever holds a checkpoint of ours
     const ckpt_name_desc *desc;
+    int                   depth;        // levels of directories that such a name has
     size_t                added;
     bool                  found;        // lines are noted as found by a tool
 } ckpt__index_scanner;
@@ -17222,6 +17240,16 @@ static size_t ckpt__index_place(const ckpt__index *ix, const ckpt__index_line *l
     return ix->count;
 }
 
+// What cannot be looked at, above the level of checkpoints: where it may be a directory that has some the walk ends, since it
+// would miss them. Anything else, a log or a dead mount, is in nobody's way. Behind the failure.
+static ckpt_err ckpt__index_consider_unseen(const ckpt__index_scanner *sc, const char *name) {
+    ckpt__error_record why;
+    bool needed = false;
+    ckpt__error_take(&why);
+    ckpt_err e = ckpt__name_match_folder(sc->pattern, sc->desc, name, &needed);
+    return e == CKPT_OK && needed ? ckpt__error_put(&why) : e;
+}
+
 static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info, void *user) {
     ckpt__index_scanner *sc = (ckpt__index_scanner *)user;
     ckpt__name_found found;
@@ -17230,6 +17258,7 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     bool matches = sc->pattern == NULL && base[0] != '.' && info->is_file && !ckpt__index_is_rank_file(base), ours = false;
     if (!ckpt__index_name_ok(name) || ckpt__index_find(sc->ix, name) >= 0) return CKPT_OK;
     if (sc->found && !ckpt__index_can_hold(name)) return CKPT_OK;
+    if (!info->is_file && !info->is_link && ckpt__index_levels(name) < sc->depth) return ckpt__index_consider_unseen(sc, name);
     ckpt_err e = CKPT_OK;
     if (sc->pattern != NULL) e = ckpt__name_match(sc->pattern, sc->desc, name, &matches, &found);
     if (e != CKPT_OK || !matches) return e;
@@ -17320,9 +17349,9 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
     sc.ix = ix;
     sc.pattern = pattern;
     sc.desc = desc;
+    sc.depth = 0;
     sc.added = 0;
     sc.found = pattern == NULL;
-    int depth = CKPT__INDEX_DEPTH;
     text.len = 0;
     if (pattern != NULL) {          // with a time: a variable with a format spec has no text without one
         ckpt_timestamp zero;
@@ -17330,12 +17359,12 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
         memset(&zero, 0, sizeof zero);
         any.timestamp = &zero;
         e = ckpt__name_format(&text, pattern, &any);
-        depth = ckpt__index_levels(ckpt__buf_cstr(&text));
+        sc.depth = ckpt__index_levels(ckpt__buf_cstr(&text));
     }
     if (e == CKPT_OK) e = text.err;
     if (e == CKPT_OK && pattern == NULL) e = ckpt__index_walk_own(ix, ckpt__index_consider_plain, &sc);
     else if (e == CKPT_OK)
-        e = ckpt__index_walk_all(&ix->allocator, ix->folder, depth, CKPT__INDEX_ALL, ckpt__index_consider, &sc);
+        e = ckpt__index_walk_all(&ix->allocator, ix->folder, sc.depth, CKPT__INDEX_ALL, ckpt__index_consider, &sc);
     ckpt__index_number_lines(ix);
     if (added != NULL) *added = sc.added;
     ckpt__buf_free(&text);

@@ -575,6 +575,30 @@ static void test_match(void **state) {
     assert_int_equal(ckpt__name_match(many, &desc, "x", &yes, &f), CKPT_ARG);
 }
 
+// A folder may hold names of a format where one can begin so, whatever run name, or how many levels, it begins with.
+static void test_match_folder(void **state) {
+    (void)state;
+    clear_env();
+    static const struct { const char *format, *folder; bool yes; } rows[] = {
+        { "ep{epoch}/ba{batch}.pt", "ep3", true }, { "ep{epoch}/ba{batch}.pt", "ep", false }, { "ep{epoch}/ba{batch}.pt", "ep3x", false },
+        { "ep{epoch}/ba{batch}.pt", "ep3/ba4.pt", false }, { "ep{epoch}/ba{batch}.pt", "mount", false }, { "ba{batch}.pt", "ba3.pt", false },
+        { "a/b{epoch}/c", "a", true }, { "a/b{epoch}/c", "a/b1", true }, { "a/b{epoch}/c", "a/c", false }, { "a/b/c", "a/b", true },
+        { "{epoch}/x{epoch}/y", "1/x1", true }, { "{epoch}/x{epoch}/y", "1/x2", false }, { "{foo}/{foo}/y", "a/b", false },
+        { "{run_name}/ep{epoch}", "a", true }, { "{run_name}/ep{epoch}", "a/b", true }, { "{run_name}/ep{epoch}", "b", false },
+        { "{run_name}/ep{epoch}", "a/b/ep1", false }, { "{foo}/ep{epoch}", ".x", true }, { "ba{batch:05}/.metadata", "ba00012", true },
+    };
+    ckpt_name_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.run_name = "a/b";
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        bool yes = !rows[i].yes;
+        assert_int_equal(ckpt__name_match_folder(rows[i].format, &desc, rows[i].folder, &yes), CKPT_OK);
+        if (yes != rows[i].yes) fail_msg("%s against %s", rows[i].format, rows[i].folder);
+    }
+    bool yes;
+    assert_int_equal(ckpt__name_match_folder("ep{epoch", &desc, "x", &yes), CKPT_ARG);
+}
+
 // Whatever a format makes of a timestamp is matched by it, and what is read back makes the same name again.
 static void test_match_inverts_format(void **state) {
     (void)state;
@@ -707,7 +731,7 @@ int main(void) {
         cmocka_unit_test(test_run_name), cmocka_unit_test(test_folder_conflict), cmocka_unit_test(test_specs),
             cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_launchers), cmocka_unit_test(test_rank_errors), cmocka_unit_test(test_given_ranks),
-            cmocka_unit_test(test_match),
+            cmocka_unit_test(test_match), cmocka_unit_test(test_match_folder),
         cmocka_unit_test(test_match_inverts_format), cmocka_unit_test(test_match_hostile),
             cmocka_unit_test(test_conflict_sentences), cmocka_unit_test(test_memory)
     };

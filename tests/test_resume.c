@@ -342,6 +342,52 @@ static void test_folder_below_does_not_answer(void **state) {
     run_end(r);
 }
 
+// What no checkpoint can be below is in nobody's way, for however long it cannot be looked at: neither when a run goes on, nor when the
+// index has to be made again.
+static void test_stranger_does_not_answer(void **state) {
+    (void)state;
+    static const struct { const char *filename, *name; int errnum; } rows[] = {
+        { "ep{epoch}/ba{batch}.pt", "s3mount", ENOTCONN }, { "ep{epoch}/ba{batch}.pt", "ep0/lost", EIO }, { "ep{epoch}/ba{batch}.pt", "ep.log", EIO },
+        { NULL, ".snapshots", EIO }, { NULL, "ba10-copy", ENOTCONN }, { "ba{batch}.pt", "s3mount", ENOTCONN },
+    };
+    for (int i = 0; i < 2 * UTIL_COUNT(rows); i++) {
+        const char *dir = util_temp_dir(), *path = util_join(dir, rows[i / 2].name);
+        for (int life = 0; life < 2; life++) {
+            run *r = run_new(dir);
+            r->d.filename = rows[i / 2].filename;
+            r->d.sharded = rows[i / 2].filename == NULL;
+            r->d.sharded_prefix_dir = "ba{batch}";
+            hidden.path = path;
+            hidden.times = 1000;
+            hidden.errnum = rows[i / 2].errnum;
+            if (life == 1) fault_set_spy(hide);
+            run_open(r);
+            if (life == 0) run_save(r, 10);
+            else if (resume_hidden(r, path, 1000, rows[i / 2].errnum) != CKPT_OK) fail_msg("%d: %s", i, ckpt_last_error());
+            run_check(r, 10);
+            run_end(r);
+            if (life == 0) util_mkdir(path);
+            if (life == 0 && i % 2 != 0) assert_int_equal(unlink(util_join(dir, CKPT__INDEX_FILE)), 0);
+        }
+    }
+}
+
+// But what a name of the template may begin with is, also where the run's name has levels of its own.
+static void test_levels_of_run_name(void **state) {
+    (void)state;
+    static const char *const levels[] = { "a", "a/b" };
+    for (int i = 0; i < 2; i++) {
+        const char *dir = util_temp_dir();
+        run *r = run_new(dir);
+        r->d.run_name = "a/b";
+        r->d.filename = "{run_name}/ba{batch}.pt";
+        run_open(r);
+        run_save(r, 10);
+        assert_int_equal(resume_hidden(r, util_join(dir, levels[i]), 1, ETIMEDOUT), CKPT_NET);
+        run_end(r);
+    }
+}
+
 static int listings_read;
 
 static void listing_read(const char *name, const char *path) {
@@ -1194,7 +1240,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_lost_and_damaged_index),
         cmocka_unit_test(test_index_out_of_reach),
         cmocka_unit_test(test_folder_does_not_answer), cmocka_unit_test(test_file_does_not_answer),
-        cmocka_unit_test(test_folder_below_does_not_answer), cmocka_unit_test(test_no_metric_is_noted), cmocka_unit_test(test_found_is_noted),
+        cmocka_unit_test(test_folder_below_does_not_answer), cmocka_unit_test(test_stranger_does_not_answer),
+        cmocka_unit_test(test_levels_of_run_name), cmocka_unit_test(test_no_metric_is_noted), cmocka_unit_test(test_found_is_noted),
         cmocka_unit_test(test_folder_of_others_below),
         cmocka_unit_test(test_latest_link_is_a_hint_only),
         cmocka_unit_test(test_template_changed),
