@@ -17097,6 +17097,7 @@ typedef struct ckpt__index_scanner {
     ckpt__index          *ix;
     const char           *pattern;      // template of the names below the folder; NULL: whatever holds a checkpoint of ours
     const ckpt_name_desc *desc;
+    const ckpt_logger    *log;          // may be NULL
     int                   depth;        // levels of directories that such a name has
     size_t                added;
     bool                  found;        // lines are noted as found by a tool
@@ -17267,7 +17268,9 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
         ckpt__buf_init(&path, &sc->ix->allocator);
         ckpt__index_path(&path, sc->ix, name);
         e = path.err != CKPT_OK ? path.err : ckpt__os_stat(ckpt__buf_cstr(&path), &file);
-        bool none = e == CKPT_OK ? !file.is_file : e != CKPT_NOMEM && ckpt__os_leads_nowhere(path.data);
+        bool barred = e == CKPT_AUTH;
+        if (barred) ckpt__error_log(sc->log, CKPT_LOG_WARN, "%s is passed over: %s", name, ckpt__error_last.text);
+        bool none = e == CKPT_OK ? !file.is_file : barred || (e != CKPT_NOMEM && ckpt__os_leads_nowhere(path.data));
         ckpt__buf_free(&path);
         if (none || e == CKPT_NOMEM) return e == CKPT_NOMEM ? e : CKPT_OK;
     }                           // if it still cannot, who opens it learns why
@@ -17334,7 +17337,8 @@ static void ckpt__index_lose(ckpt__index *ix, size_t at, bool spared) {
 // Adds the files of the folder that match the template and that the index does not know, each at its place in time, and drops the
 // lines whose file is gone. pattern NULL: every file that this library wrote, but compressed ones and those of other runs below,
 // for tools that do not know the template; what they find is noted as found.
-static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckpt_name_desc *desc, size_t *added) {
+static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckpt_name_desc *desc, const ckpt_logger *log,
+                                 size_t *added) {
     ckpt__index_scanner sc;
     ckpt__buf text;
     ckpt__buf_init(&text, &ix->allocator);
@@ -17349,6 +17353,7 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
     sc.ix = ix;
     sc.pattern = pattern;
     sc.desc = desc;
+    sc.log = log;
     sc.depth = 0;
     sc.added = 0;
     sc.found = pattern == NULL;
@@ -50417,7 +50422,7 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     if (e == CKPT_OK && s->index.damaged)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index in %s is damaged; it is made again from the files", s->root);
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
-    if (e == CKPT_OK && (s->index.lost || s->index.damaged)) e = ckpt__index_scan(&s->index, s->filename, &d, NULL);
+    if (e == CKPT_OK && (s->index.lost || s->index.damaged)) e = ckpt__index_scan(&s->index, s->filename, &d, &s->logger, NULL);
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &s->index, s->filename);
     if (e == CKPT_OK) e = ckpt__saver_measure(s);
     ckpt__index_settle(&s->index);
@@ -53267,7 +53272,7 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     if (e != CKPT_OK || ckpt__os_is_gone(s->root)) return e;
     e = ckpt__index_reload(&s->index);
     bool rebuilt = s->index.lost || s->index.damaged;
-    if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &added);
+    if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &s->logger, &added);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__resume_describe_folders(s);
     if (e == CKPT_OK) e = ckpt__resume_follow_latest(s);
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &s->index, s->filename);
@@ -54886,7 +54891,7 @@ static ckpt_err ckpt__resume_find_later(const ckpt_saver *s, const ckpt__resume_
     if (ckpt__os_is_gone(s->root)) return CKPT_OK;
     ckpt__buf_init(&path, &s->allocator);
     ckpt_err e = ckpt__index_load(ix);
-    if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__index_scan(ix, s->filename, &d, NULL);
+    if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__index_scan(ix, s->filename, &d, &s->logger, NULL);
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, ix, s->filename);
     ckpt__index_settle(ix);
     ckpt__error_record unseen;
@@ -57583,7 +57588,7 @@ static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
 static ckpt_err ckpt__folder_scan(const ckpt_folder *f, ckpt__index *ix) {
     bool lost = ix->lost || ix->damaged;
     if (strcmp(ix->file, CKPT__INDEX_FILE) != 0 || (f->rank_count > 0 && !lost)) return ckpt__folder_forget(ix);
-    ckpt_err e = ckpt__index_scan(ix, NULL, NULL, NULL);
+    ckpt_err e = ckpt__index_scan(ix, NULL, NULL, NULL, NULL);
     if (e == CKPT_OK) e = ckpt__index_walk_own(ix, ckpt__folder_enter_many_one, ix);
     for (size_t i = ix->count; i > 0 && f->rank_count > 0; i--) {
         int at = ckpt__index_find(&f->index, ix->lines[i - 1].name);

@@ -388,6 +388,29 @@ static void test_levels_of_run_name(void **state) {
     }
 }
 
+static void hide_target(const char *name, const char *path) {
+    if (strcmp(name, "stat") == 0 && strcmp(path, hidden.path) == 0) fault_arm_here("stat", EACCES);
+}
+
+// A link to where this user may not look leads to nothing to go on from, which is said.
+static void test_link_to_what_is_barred(void **state) {
+    (void)state;
+    const char *dir = folder_with(30, 0);
+    hidden.path = util_join(dir, "ba40.pt");
+    assert_int_equal(symlink("/elsewhere/ba40.pt", hidden.path), 0);
+    run *r = run_new(dir);
+    run_open(r);
+    ckpt_timestamp t;
+    fault_set_spy(hide_target);
+    ckpt_err e = ckpt_saver_resume(r->s, &t);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    ok(e);
+    run_check(r, 30);
+    assert_non_null(strstr(r->log, "ba40.pt is passed over: cannot look at"));
+    run_end(r);
+}
+
 static int listings_read;
 
 static void listing_read(const char *name, const char *path) {
@@ -1241,7 +1264,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_index_out_of_reach),
         cmocka_unit_test(test_folder_does_not_answer), cmocka_unit_test(test_file_does_not_answer),
         cmocka_unit_test(test_folder_below_does_not_answer), cmocka_unit_test(test_stranger_does_not_answer),
-        cmocka_unit_test(test_levels_of_run_name), cmocka_unit_test(test_no_metric_is_noted), cmocka_unit_test(test_found_is_noted),
+        cmocka_unit_test(test_levels_of_run_name), cmocka_unit_test(test_link_to_what_is_barred), cmocka_unit_test(test_no_metric_is_noted), cmocka_unit_test(test_found_is_noted),
         cmocka_unit_test(test_folder_of_others_below),
         cmocka_unit_test(test_latest_link_is_a_hint_only),
         cmocka_unit_test(test_template_changed),
