@@ -57426,6 +57426,24 @@ static bool ckpt__folder_belongs(const char *name, bool *rank, ckpt__file_writer
            ckpt__txt_starts(name, "." CKPT__SHARD_HF ".");
 }
 
+// Is an index of Hugging Face's that of a checkpoint of ranks? It leads to ranks' files. Any other is of somebody's model, and so
+// is one that cannot be read.
+static ckpt_err ckpt__folder_judge_hf(const char *path, const ckpt_allocator *a, bool *ours) {
+    static const char file[] = ": \"__";
+    ckpt__buf text;
+    ckpt__buf_init(&text, a);
+    ckpt_err e = ckpt__file_slurp(&text, path, CKPT__SHARD_MAX_TEXT, "an index");
+    (void)ckpt__buf_cstr(&text);
+    if (text.err != CKPT_OK) e = text.err;
+    *ours = false;
+    for (const char *at = e == CKPT_OK ? strstr(text.data, file) : NULL; at != NULL && !*ours; at = strstr(at, file)) {
+        at += sizeof file - 1;
+        *ours = *at >= '0' && *at <= '9';
+    }
+    ckpt__buf_free(&text);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
 static ckpt_err ckpt__folder_note_many(const char *name, void *user) {
     ckpt__folder_many *m = (ckpt__folder_many *)user;
     ckpt__os_info info;
@@ -57439,6 +57457,9 @@ static ckpt_err ckpt__folder_note_many(const char *name, void *user) {
     bool gone = seen == CKPT_NOT_FOUND || (seen == CKPT_OK && info.is_dir);
     m->listed = m->listed || (!gone && strcmp(name, CKPT__SHARD_META) == 0);
     if (seen != CKPT_OK || gone) return CKPT_OK;
+    bool ours = true;
+    if (strcmp(name, CKPT__SHARD_HF) == 0) seen = ckpt__folder_judge_hf(m->path.data, &m->names.allocator, &ours);
+    if (seen != CKPT_OK || !ours) return seen;
     ckpt__buf_add(&m->names, name, strlen(name) + 1);
     m->files += rank;
     m->size += info.size;
@@ -59306,8 +59327,7 @@ static ckpt_err ckpt__folder_read_beside(const ckpt__folder_convert *c, const ch
 static const char *const CKPT__FOLDER_BESIDE[] = { CKPT__SHARD_META, CKPT__SHARD_HF };
 
 // Finds out what a split is to replace, and that it may. The new files get an edition of their own, as a saver's do, so that
-// what is there counts until .metadata tells of them. Where there is neither .metadata nor a rank's file the index beside them is
-// that of somebody's model, and stays unless the split has its own.
+// what is there counts until .metadata tells of them. The index of somebody's model stays unless the split has its own.
 static ckpt_err ckpt__folder_begin_split(ckpt__folder_convert *c) {
     const char *to = c->d->to;
     const ckpt_allocator *a = &c->d->allocator;
@@ -59330,8 +59350,7 @@ static ckpt_err ckpt__folder_begin_split(ckpt__folder_convert *c) {
         const char *name = m.names.data + at;
         int64_t edition = ckpt__folder_edition(name);
         if (edition >= c->edition) c->edition = edition + 1;
-        bool ours = m.files > 0 || m.listed || strcmp(name, CKPT__SHARD_HF) != 0;
-        if (ours) ckpt__buf_add(&c->old, name, strlen(name) + 1);
+        ckpt__buf_add(&c->old, name, strlen(name) + 1);
     }
     if (e == CKPT_OK && c->edition > CKPT__INDEX_EDITIONS)
         e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was replaced too often: remove it first", to);

@@ -502,13 +502,30 @@ static void test_split_beside_model(void **state) {
     const char *hf = util_join(to, "model.safetensors.index.json");
     util_mkdir(to);
     util_write_text(hf, "theirs");
-    ok(convert(one, to, 2, ".pt", false, NULL));
-    assert_string_equal(util_read(hf, NULL), "theirs");
+    for (int i = 0; i < 2; i++) {               // also the second time, when ranks' files lie beside it
+        ok(convert(one, to, 2, ".pt", false, NULL));
+        assert_string_equal(util_read(hf, NULL), "theirs");
+    }
     ok(convert(one, to, 2, ".safetensors", true, NULL));
     assert_string_not_equal(util_read(hf, NULL), "theirs");
     assert_int_equal(unlink(util_join(to, ".metadata")), 0);
     ok(convert(one, to, 2, ".pt", false, NULL));
-    assert_string_equal(util_list(to), ".metadata\n__0_2.pt\n__1_2.pt\n");
+    assert_string_equal(util_list(to), ".metadata\n__0_3.pt\n__1_3.pt\n");
+}
+
+// So it does when the checkpoint beside it is removed; the index of that checkpoint itself goes with it.
+static void test_remove_beside_model(void **state) {
+    (void)state;
+    static const char theirs[] = "{\"weight_map\": {\"__0\": \"model-1.safetensors\", \"a\": \"__x\"}}";
+    for (int mine = 0; mine < 2; mine++) {
+        const char *dir = util_temp_dir(), *to = util_join(dir, "model"), *hf = util_join(to, "model.safetensors.index.json");
+        ok(convert(make_file(util_join(dir, "../one.pt"), 10), to, 2, mine > 0 ? ".safetensors" : ".pt", true, NULL));
+        if (mine == 0) util_write_text(hf, theirs);
+        ckpt_folder *f = look(dir);
+        ok(ckpt_folder_remove(f, ckpt_folder_find(f, "model")));
+        ckpt_folder_close(f);
+        assert_string_equal(mine > 0 ? util_list(dir) : util_list(to), mine > 0 ? "" : "model.safetensors.index.json\n");
+    }
 }
 
 // A split whose files or folder cannot be brought to disk takes all its files away again.
@@ -815,7 +832,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
-    cmocka_unit_test(test_split_beside_model), cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
+    cmocka_unit_test(test_split_beside_model), cmocka_unit_test(test_remove_beside_model),
+    cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
     cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared),
     cmocka_unit_test(test_split_rivals_calls), cmocka_unit_test(test_split_without_locks), cmocka_unit_test(test_split_tidied),
     cmocka_unit_test(test_split_whole),
