@@ -341,14 +341,25 @@ is "put --force over other names" 0 ./ckpt put --force run/ep0-ba20 $u/old
 is "cp --force over other names" 0 ./ckpt cp --force $u/run/ep0-ba20 $u/other
 for x in old bucket/old bucket/other; do good "nothing of the old one stays: $x" 'diff -r $x run/ep0-ba20 >/dev/null'; done
 rm -r old bucket/old bucket/other bucket/torn
-# a model of Hugging Face's that is not ours keeps its index; what was broken off does not
+# a model of Hugging Face's that is not ours keeps its index, whatever lies beside it; what was ours does not
 for how in "put $f $u/model" "cp $u/run/ep0-ba30 $u/model"; do
     mkdir bucket/model && echo '{"weight_map":{}}' > bucket/model/model.safetensors.index.json
     is "--force where there is none: ${how%% *}" 0 ./ckpt $how --force
+    is "--force again: ${how%% *}" 0 ./ckpt $how --force
     good "leaves their index" '[ -e bucket/model/model.safetensors.index.json ] && rm bucket/model/.metadata'
     is "--force over a broken one: ${how%% *}" 0 ./ckpt $how --force
+    good "leaves it, too" 'grep -q "{}" bucket/model/model* && cp split4/model* bucket/model'
+    is "--force over one with an index of ours: ${how%% *}" 0 ./ckpt $how --force
     good "leaves no index" 'diff -r $f bucket/model >/dev/null' && rm -r bucket/model
 done
+cp -r $f bucket/model && echo '{"weight_map":{"a": "model-1.safetensors"}}' > bucket/model/model.safetensors.index.json
+is "rm of what lies beside a model" 0 ./ckpt rm $u/model
+good "leaves the model" '[ "$(ls -A bucket/model)" = model.safetensors.index.json ]' && cp $f/__* bucket/model
+is "gc --now of what lies beside a model" 0 ./ckpt gc --now --older-than 0 $u/model
+good "leaves the model as well" '[ "$(ls -A bucket/model)" = model.safetensors.index.json ]' && rm -r bucket/model
+cp -r split4 bucket/model
+is "rm of one with an index of ours" 0 ./ckpt rm $u/model
+good "takes that, too" '[ ! -e bucket/model ]'
 # without --force it is not overwritten either, but what was broken off goes on
 for how in "put split4 $u/model" "cp $u/hf $u/model"; do
     mkdir bucket/model && echo '{"weight_map":{}}' > bucket/model/model.safetensors.index.json
@@ -405,9 +416,20 @@ static ckpt_err open_file(ckpt_file **f, const char *path) {
 }
 static ckpt_err size_of(ckpt_store *s, const char *name, uint64_t *size) {
     const char *unsized = getenv("UNSIZED");
+    if (getenv("UNSEEN") != NULL) return ckpt_set_error(CKPT_AUTH, "it may not be seen");
     if (unsized != NULL && strcmp(name, unsized) == 0) return ckpt_set_error(CKPT_NET, "the store does not answer");
     if (getenv("UNLISTED") != NULL && ckpt_store_size(s, name, size) == CKPT_NOT_FOUND) return ckpt_set_error(CKPT_AUTH, "it may not be seen");
     return ckpt_store_size(s, name, size);
+}
+static ckpt_err remove_in(ckpt_store *s, const char *name) {
+    return getenv("KEPT") != NULL ? ckpt_set_error(CKPT_AUTH, "it may not be removed") : ckpt_store_remove(s, name);
+}
+static ckpt_err open_in(ckpt_folder **f, const ckpt_folder_desc *d) {       /* OPENED comes right after the first one */
+    static int seen;
+    const char *opened = getenv("OPENED");
+    ckpt_err e = ckpt_folder_open(f, d);
+    if (seen++ == 0 && opened != NULL && system(opened) != 0) abort();
+    return e;
 }
 static ckpt_err verify_in(ckpt_folder *f, int index) {       /* with AGAIN it was saved again meanwhile */
     static int seen;
@@ -416,6 +438,8 @@ static ckpt_err verify_in(ckpt_folder *f, int index) {       /* with AGAIN it wa
     return seen == 1 && again != NULL ? ckpt_set_error(CKPT_NOT_FOUND, "saved again") : ckpt_folder_verify(f, index);
 }
 #define ckpt_folder_verify verify_in
+#define ckpt_folder_open open_in
+#define ckpt_store_remove remove_in
 #define ckpt_file_open open_file
 #define ckpt_store_size size_of
 #define ckpt_store_get get
@@ -439,6 +463,11 @@ for how in "put" "put over one"; do
     is "$how with keys that may not list, and --force" 0 env BETWEEN=true UNLISTED=1 ./ckpt-between put --force $f $u/unseen
     good "has all" 'diff -r $f bucket/unseen >/dev/null'
 done
+# who may not see what is there either has it stop counting before its files are overwritten, or leaves it
+is "put --force with keys that may only put" 4 env BETWEEN=true UNSEEN=1 KEPT=1 ./ckpt-between put --force run/ep0-ba20 $u/unseen
+good "leaves it as it was" 'diff -r $f bucket/unseen >/dev/null'
+is "put --force with keys that may not read or list" 0 env "BETWEEN=[ ! -e bucket/unseen/.metadata ]" UNSEEN=1 ./ckpt-between put --force run/ep0-ba20 $u/unseen
+good "has all" 'diff -r run/ep0-ba20 bucket/unseen >/dev/null'
 rm -r bucket/unseen
 # a run that goes on lets go of what was there when the folder was looked at, or saves it again
 for what in "verify" "ls --verify"; do

@@ -1788,19 +1788,38 @@ static ckpt_err find_hf(ckpt_store *s, bool *has) {
     return e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
+// Is an object an index of Hugging Face's that leads to none of ranks' files, or cannot be read? That is of somebody's model.
+static bool is_model_index(ckpt_store *s, const char *name) {
+    static const char file[] = ": \"__";
+    if (strcmp(base_of(name), HF_INDEX) != 0) return false;
+    char *spare = spare_path();
+    FILE *f = ckpt_store_get(s, name, spare, false) == CKPT_OK ? fopen(spare, "rb") : NULL;
+    bool ranks = false;
+    int at = 0;
+    for (int c = 0; f != NULL && !ranks && (c = getc(f)) != EOF;) {
+        ranks = file[at] == 0 && c >= '0' && c <= '9';
+        at = file[at] != 0 && c == file[at] ? at + 1 : c == file[0];
+    }
+    if (f != NULL) fclose(f);
+    (void)unlink(spare);
+    free(spare);
+    return !ranks;
+}
+
 // Is the place free? With --force what is there, *old, counts until the new .metadata comes; but where both have files of one name,
 // it stops counting before the first of them is overwritten. Not so the very checkpoint that is copied, which may lie in that place:
-// its files are replaced by themselves. *ours: what is replaced is a checkpoint of ranks, or what is left of one. hf: what is copied
-// has Hugging Face's index; one that is there without ranks' files is of somebody's model. Who may not list is told of what is not
-// there that it is refused.
-static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, bool hf, ckpt_file **old, bool *ours) {
+// its files are replaced by themselves. hf: what is copied has Hugging Face's index; one that is there without ranks' files is of
+// somebody's model. Who may not list is told of what is not there that it is refused: with --force that is removed unseen.
+static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, bool hf, ckpt_file **old) {
     const char *name = NULL;
     uint64_t size = 0;
     bool model = false;
     ckpt_err e = ckpt_store_size(s, META, &size);
-    if (e == CKPT_AUTH && opt.force) e = CKPT_NOT_FOUND;
     *old = NULL;
-    *ours = opt.force && (e == CKPT_OK || (e == CKPT_NOT_FOUND && has_rank_files(s)));
+    if (e == CKPT_AUTH && opt.force) {
+        ckpt_err gone = ckpt_store_remove(s, META);
+        if (gone == CKPT_OK || gone == CKPT_NOT_FOUND) e = CKPT_NOT_FOUND;
+    }
     if (e == CKPT_NOT_FOUND) {
         e = hf && !opt.force && !has_rank_files(s) ? find_hf(s, &model) : CKPT_OK;
         return model ? taken(place) : e;
@@ -1820,7 +1839,7 @@ static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, 
 // it. What cannot be removed only costs room.
 static void clear_old(ckpt_store *s, const ckpt_file *f, const ckpt_file *old, bool index) {
     const char *name = NULL;
-    if (index) (void)!ckpt_store_remove(s, HF_INDEX);
+    if (index && !is_model_index(s, HF_INDEX)) (void)!ckpt_store_remove(s, HF_INDEX);
     for (int i = 0; old != NULL && (name = ckpt_file_shard(old, i, NULL)) != NULL; i++) {
         if (!lists(f, name)) (void)!ckpt_store_remove(s, name);
     }
@@ -1833,18 +1852,18 @@ static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, in
     ckpt_file *old = NULL;
     const char *name = NULL;
     char *there = NULL, *wrong = NULL;
-    bool hf = false, ours = false;
+    bool hf = false;
     ckpt_err e = hold_listing(&l, uri);
     if (e == CKPT_OK) e = find_hf(l.from, &hf);
     if (e == CKPT_OK && is_dir(dir)) e = open_store(&d, there = uri_of(dir));
-    if (d != NULL) e = clear_place(d, dir, &l, hf, &old, &ours);
+    if (d != NULL) e = clear_place(d, dir, &l, hf, &old);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = get_file(l.from, name, dir);
     if (e == CKPT_OK && hf) e = get_file(l.from, HF_INDEX, dir);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = get_file(l.kept, META, dir);
-    if (e == CKPT_OK && d != NULL) clear_old(d, l.f, old, ours && !hf);
+    if (e == CKPT_OK && d != NULL) clear_old(d, l.f, old, opt.force && !hf);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(d);
@@ -1862,17 +1881,17 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
     char *real = realpath(dir, NULL);
     if (real != NULL) dir = real;                       // a link, as latest, may move on meanwhile
     char *hf = joined(dir, HF_INDEX), *wrong = NULL;
-    bool has_hf = access(hf, F_OK) == 0, ours = false;
+    bool has_hf = access(hf, F_OK) == 0;
     ckpt_err e = hold_listing(&l, dir);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = open_store(&s, uri);
-    if (e == CKPT_OK) e = clear_place(s, uri, &l, has_hf, &old, &ours);
+    if (e == CKPT_OK) e = clear_place(s, uri, &l, has_hf, &old);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = put_file(s, name, dir);
     if (e == CKPT_OK && has_hf) e = put_file(s, HF_INDEX, dir);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(s, META, l.folder);
-    if (e == CKPT_OK) clear_old(s, l.f, old, ours && !has_hf);
+    if (e == CKPT_OK) clear_old(s, l.f, old, opt.force && !has_hf);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(s);
@@ -1889,16 +1908,16 @@ static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, i
     ckpt_file *old = NULL;
     listing l;
     const char *name = NULL;
-    bool hf = false, ours = false;
+    bool hf = false;
     ckpt_err e = hold_listing(&l, from);
     if (e == CKPT_OK) e = find_hf(l.from, &hf);
     if (e == CKPT_OK) e = open_store(&d, to);
-    if (e == CKPT_OK) e = clear_place(d, to, &l, hf, &old, &ours);
+    if (e == CKPT_OK) e = clear_place(d, to, &l, hf, &old);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = pass_file(l.from, d, name);
     if (e == CKPT_OK && hf) e = pass_file(l.from, d, HF_INDEX);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(d, META, l.folder);
-    if (e == CKPT_OK) clear_old(d, l.f, old, ours && !hf);
+    if (e == CKPT_OK) clear_old(d, l.f, old, opt.force && !hf);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(d);
@@ -2210,7 +2229,7 @@ static bool rm_shards(const char *uri, ckpt_err *e, uint64_t *size) {
     for (int pass = 0; pass < 2 && found; pass++) {
         for (int i = 0; i < l.count && *e == CKPT_OK; i++) {
             const char *base = l.names[i] + n;
-            if (!belongs(base) || (strcmp(base, META) == 0) != (pass == 0)) continue;
+            if (!belongs(base) || (strcmp(base, META) == 0) != (pass == 0) || is_model_index(s, l.names[i])) continue;
             *size += l.sizes[i];
             *e = ckpt_store_remove(s, l.names[i]);
             if (*e == CKPT_NOT_FOUND) *e = CKPT_OK;
@@ -2388,7 +2407,7 @@ static ckpt_err gc_group(gc_uploads *u, const object_list *l, const group_list *
     char clean[4096], text[32];
     ckpt_err e = CKPT_OK;
     for (int i = 0; i < l->count && e == CKPT_OK && !opt.dry_run; i++) {
-        if (g->of[i] == which) e = ckpt_store_remove(u->store, l->names[i]);
+        if (g->of[i] == which && !is_model_index(u->store, l->names[i])) e = ckpt_store_remove(u->store, l->names[i]);
         if (e == CKPT_NOT_FOUND) e = CKPT_OK;
     }
     if (e != CKPT_OK) return e;
