@@ -477,10 +477,18 @@ for what in "verify" "ls --verify"; do
         json "tells of the others" "len(d['verified' if 'verified' in d else 'checkpoints']) == 3 and '$gone' not in str(d)"
         rm -r live
     done
+    mkdir live && cp -r run/ep0-ba20 live
+    is "$what while the only one goes and the next one comes" 0 env "FIRST=./ckpt-plain rm live/ep0-ba20 >said; cp -r run/ep0-ba30 live" ./ckpt-between $what --json live
+    json "tells of that" "['ep0-ba30' in (c.get('name') or c['path']) for c in d.get('verified') or d['checkpoints']] == [True]"
+    rm -r live
     is "$what of one that was saved again" 0 env AGAIN=1 ./ckpt-between $what --json run
     json "tells of all" "len(d['verified' if 'verified' in d else 'checkpoints']) == 3"
     cp -r run live && is "$what of one that loses a file" 1 env "FIRST=rm live/ep0-ba10/__1_0.pt" ./ckpt-between $what live && rm -r live
 done
+cp -r run live && mv live/ep0-ba10 away
+is "ls while one goes" 0 env "OPENED=mv away live/ep0-ba10 && ./ckpt-plain rm live/ep0-ba10 >said" ./ckpt-between ls --json live
+json "tells of the others" "[c['name'] for c in d['checkpoints']] == ['ep0-ba20', 'ep0-ba30']"
+rm -r live
 between() {         # NAME STATUS ARGUMENT... COPY: the tool copies bucket/now, which something happens to
     rm -rf bucket/now && mkdir bucket/now && cp $f/.metadata $f/__* bucket/now
     is "$@"

@@ -696,6 +696,7 @@ static bool ls_check(ckpt_folder *f, int index, const char *folder, ls_row *r) {
     ckpt_err e = CKPT_OK;
     bool plain = is_plain(r->c.name), gone = false;
     if (r->c.missing) {
+        if (has_gone(folder, &r->c)) return false;
         r->verified = -1;
         r->problem = keep_text(r->c.sharded ? "the index has it, but its .metadata is gone: it does not count" : "the index has it, but the file is gone");
         return true;
@@ -851,16 +852,10 @@ static void ls_table(const char *folder, const ls_row *rows, int count) {
     if (!opt.verify && isatty(1)) printf("\n%s- : its bytes were not read; ckpt ls --verify reads them all%s\n", DIM, PLAIN);
 }
 
-static int do_ls(void) {
-    const char *folder = opt.count > 0 ? opt.args[0] : ".";
-    ckpt_folder *f = NULL;
-    if (opt.count > 1) return misuse("ls takes one folder");
-    ckpt_err e = open_folder(&f, folder, false);
-    if (e != CKPT_OK) return complain(e);
-    int count = ckpt_folder_count(f), status = EXIT_OK;
-    ls_row *rows = (ls_row *)need(calloc((size_t)count + 1, sizeof *rows));
-    int all = count;
-    count = 0;
+// What is there, and was not let go of meanwhile.
+static ckpt_err ls_rows(ckpt_folder *f, const char *folder, ls_row *rows, int *n, int *status) {
+    int all = ckpt_folder_count(f), count = 0;
+    ckpt_err e = CKPT_OK;
     for (int i = 0; i < all && e == CKPT_OK; i++) {
         ls_row *r = &rows[count];
         e = ckpt_folder_entry(f, i, &r->c);
@@ -870,7 +865,28 @@ static int do_ls(void) {
             continue;
         }
         count++;
-        if (r->verified < 0) status = EXIT_NO;
+        if (r->verified < 0) *status = EXIT_NO;
+    }
+    *n = count;
+    return e;
+}
+
+static int do_ls(void) {
+    const char *folder = opt.count > 0 ? opt.args[0] : ".";
+    ckpt_folder *f = NULL;
+    ls_row *rows = NULL;
+    ckpt_err e = CKPT_OK;
+    int count = 0, status = EXIT_OK;
+    bool went = true;                   // all that there was: of a run that keeps one the next is there now
+    if (opt.count > 1) return misuse("ls takes one folder");
+    for (int tries = 0; tries < 3 && e == CKPT_OK && went; tries++) {
+        free(rows);
+        ckpt_folder_close(f);
+        e = open_folder(&f, folder, false);
+        if (e != CKPT_OK) return complain(e);
+        rows = (ls_row *)need(calloc((size_t)ckpt_folder_count(f) + 1, sizeof *rows));
+        e = ls_rows(f, folder, rows, &count, &status);
+        went = count == 0 && ckpt_folder_count(f) > 0;
     }
     if (e != CKPT_OK) status = complain(e);
     else if (opt.json) ls_json(folder, rows, count);
@@ -2513,22 +2529,12 @@ static void verify_unfinished(const char *path, uint64_t size, bool first) {
     }
 }
 
-static int verify_folder(const char *folder, bool *first) {
-    ckpt_folder *f = NULL;
-    char clean[4096];
-    ckpt_err e = open_folder(&f, folder, false);
+// again: of what does not count was told already. *went: something was let go of meanwhile.
+static int verify_entries(ckpt_folder *f, const char *folder, bool again, bool *first, int *verified, bool *went) {
     int status = EXIT_OK;
-    if (e != CKPT_OK) {
-        status = verify_report(folder, e, 0, 0, *first);
-        *first = false;
-    } else if (ckpt_folder_count(f) == 0) {             // a script that verifies a wrong folder must not be told that all is well
-        fprintf(stderr, "ckpt: no checkpoints in %s\n", shown(folder, clean, sizeof clean));
-        status = EXIT_MISSING;
-    }
-    int verified = 0;
     for (int i = 0; i < ckpt_folder_count(f); i++) {
         ckpt_checkpoint c;
-        if (ckpt_folder_entry(f, i, &c) != CKPT_OK) continue;
+        if (ckpt_folder_entry(f, i, &c) != CKPT_OK || (c.unfinished && again)) continue;
         if (c.unfinished) {
             verify_unfinished(c.path, c.size, *first);
             *first = false;
@@ -2536,17 +2542,39 @@ static int verify_folder(const char *folder, bool *first) {
         }
         bool gone = false;
         double start = now_monotonic();
-        e = verify_entry(f, i, folder, c.name, &gone);
+        ckpt_err e = verify_entry(f, i, folder, c.name, &gone);
+        *went = *went || gone;
         if (gone) continue;
-        verified++;
+        *verified += 1;
         status = worse(status, verify_report(c.path, e, c.size, now_monotonic() - start, *first));
         *first = false;
+    }
+    return status;
+}
+
+// Where all that there was went meanwhile, the next one of the run is there now.
+static int verify_folder(const char *folder, bool *first) {
+    char clean[4096];
+    int status = EXIT_OK, verified = 0;
+    bool went = true;
+    for (int tries = 0; tries < 3 && went && verified == 0; tries++) {
+        ckpt_folder *f = NULL;
+        ckpt_err e = open_folder(&f, folder, false);
+        went = false;
+        if (e != CKPT_OK) {
+            status = verify_report(folder, e, 0, 0, *first);
+            *first = false;
+        } else if (ckpt_folder_count(f) == 0) {         // a script that verifies a wrong folder must not be told that all is well
+            fprintf(stderr, "ckpt: no checkpoints in %s\n", shown(folder, clean, sizeof clean));
+            status = EXIT_MISSING;
+        }
+        if (status == EXIT_OK) status = verify_entries(f, folder, tries > 0, first, &verified, &went);
+        ckpt_folder_close(f);
     }
     if (verified == 0 && status == EXIT_OK) {
         fprintf(stderr, "ckpt: no finished checkpoint in %s\n", shown(folder, clean, sizeof clean));
         status = EXIT_MISSING;
     }
-    ckpt_folder_close(f);
     return status;
 }
 
