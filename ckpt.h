@@ -1206,8 +1206,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_pin(ckpt_folder *f, int index, bo
 // Deletes one. A link that leads to it moves to the newest one left that verifies, before the file goes; with
 // none left it is removed. A text is taken for a link when it is what a saver writes where there are none, to the
 // last byte. Indices after it change. CKPT_ARG: it is pinned, or another run's. CKPT_EXISTS: a saver has the
-// folder open. CKPT_IO, CKPT_NET: where a link was seen, or what would go itself, cannot be looked at for the moment; no
-// checkpoint was deleted. Anything else that cannot be looked at is passed over with a warning.
+// folder open, or a ckpt_convert just puts another in its place. CKPT_IO, CKPT_NET: where a link was seen, or what
+// would go itself, cannot be looked at for the moment; no checkpoint was deleted. Anything else that cannot be
+// looked at is passed over with a warning.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_remove(ckpt_folder *f, int index);
 
 typedef struct ckpt_gc_desc {
@@ -57333,7 +57334,7 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
 
 #define CKPT__FOLDER_LOCK "/.ckpt-lock"        // the saver's; behind it "-rank3" that of a rank with tarballs of its own
 #define CKPT__FOLDER_RANK_INDEX "/.ckpt-index-rank"
-#define CKPT__FOLDER_SPLIT "/.ckpt-split"      // the lock of the split that comes to its end there
+#define CKPT__FOLDER_SPLIT "/.ckpt-split"      // the lock of who ends a split there, or removes what is there
 
 // What the view knows beyond the index line of the same place.
 typedef struct ckpt__folder_item {
@@ -58488,16 +58489,33 @@ static ckpt_err ckpt__folder_clear(const char *dir, uint64_t *size, const ckpt_a
     return e;
 }
 
+// Locks a directory that is to be cleared, which may have no room for a lock, or be gone: then that is done without it.
+static ckpt_err ckpt__folder_lock_many(int *fd, ckpt__buf *path, const char *dir) {
+    ckpt__buf_fmt(path, "%s" CKPT__FOLDER_SPLIT, dir);
+    ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_lock(fd, ckpt__buf_cstr(path));
+    if (e == CKPT_OK || e == CKPT_EXISTS || path->err != CKPT_OK) return e;
+    (void)ckpt__os_remove(path->data);
+    return CKPT_OK;
+}
+
 // The same for a line that leaves; then the directory goes, and the one above it below the folder, if nothing else is in them.
-static ckpt_err ckpt__folder_delete_many(const ckpt__folder_change *c, const char *name) {
-    ckpt__buf dir, path;
+// half: only as long as there is no .metadata. What a split is about to complete gc leaves alone.
+static ckpt_err ckpt__folder_delete_many(const ckpt__folder_change *c, const char *name, bool half) {
+    ckpt__buf dir, path, lock;
     uint64_t size = 0;
+    int held = -1;
     ckpt__buf_init(&dir, &c->f->allocator);
     ckpt__buf_init(&path, &c->f->allocator);
+    ckpt__buf_init(&lock, &c->f->allocator);
     ckpt__folder_path(&dir, c->ix, name);
-    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__folder_clear(dir.data, &size, &c->f->allocator);
+    ckpt__index_path(&path, c->ix, name);
+    ckpt_err e = dir.err != CKPT_OK ? dir.err : path.err;
+    if (e == CKPT_OK) e = ckpt__folder_lock_many(&held, &lock, dir.data);
+    bool leave = (e == CKPT_EXISTS && c->gc != NULL) || (e == CKPT_OK && half && !ckpt__os_is_gone(path.data));
+    if (e == CKPT_OK && !leave) e = ckpt__folder_clear(dir.data, &size, &c->f->allocator);
+    ckpt__folder_unlock(held, &lock);
     const char *base = ckpt__os_path_base(name), *slash = base > name ? strchr(name, '/') : NULL;
-    if (e == CKPT_OK) {
+    if (e == CKPT_OK && !leave) {
         path.len = 0;
         if (base > name) ckpt__buf_add(&path, name, (size_t)(base - name) - 1);
         else ckpt__buf_text(&path, ".");
@@ -58509,7 +58527,7 @@ static ckpt_err ckpt__folder_delete_many(const ckpt__folder_change *c, const cha
     }
     ckpt__buf_free(&dir);
     ckpt__buf_free(&path);
-    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
+    return leave || e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
 // Deletes one file whose line has left the index, and its sub-folder when that is empty then.
@@ -58517,7 +58535,7 @@ static ckpt_err ckpt__folder_delete(const ckpt__folder_change *c, const ckpt__in
     ckpt__buf path, dir;
     ckpt__os_info info;
     int held = -1;
-    if (ckpt__folder_is_many(l->name)) return ckpt__folder_delete_many(c, l->name);
+    if (ckpt__folder_is_many(l->name)) return ckpt__folder_delete_many(c, l->name, false);
     ckpt__buf_init(&path, &c->f->allocator);
     ckpt__buf_init(&dir, &c->f->allocator);
     ckpt__index_path(&path, c->ix, l->name);
@@ -58901,7 +58919,7 @@ static ckpt_err ckpt__folder_sweep_halves(ckpt__folder_change *c) {
             ckpt__buf_add(&c->going, dir.data, dir.len + 1);
         }
         ckpt__folder_many_free(&m);
-        if (e == CKPT_OK && ours && !c->gc->dry_run) e = ckpt__folder_delete_many(c, name);
+        if (e == CKPT_OK && ours && !c->gc->dry_run) e = ckpt__folder_delete_many(c, name, true);
     }
     ckpt__buf_free(&h.names);
     ckpt__buf_free(&h.last.name);

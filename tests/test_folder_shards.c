@@ -719,6 +719,75 @@ static void test_split_tidied(void **state) {
     }
 }
 
+// Whenever somebody tidies up: a split that says it is done has left a whole checkpoint.
+static void test_split_tidied_calls(void **state) {
+    (void)state;
+    fault_sync = FAULT_NO_SYNC;
+    for (int n = 0, done = 0; n == 0 || moment.seen >= n || done == 0; n++) {
+        const char *dir = util_temp_dir();
+        rival.from = make_file(util_join(dir, "../one.pt"), 10);
+        rival.to = util_join(dir, "split");
+        ckpt_err e = n == 0 ? split_with("/..metadata.", 1, dir) : split_with(NULL, n, dir);
+        done += e == CKPT_OK;
+        if (e == CKPT_OK && ckpt_verify(rival.to, NULL) != CKPT_OK) fail_msg("call %d: %s", n, ckpt_last_error());
+        if (n == 0) ok(e);
+        util_remove_tree(dir);
+    }
+    fault_sync = 0;
+}
+
+static void remove_between(const char *name, const char *path) {
+    (void)name;
+    if (moment.busy || strstr(path, "/..metadata.") == NULL) return;
+    moment.busy = true;
+    ckpt_folder *f = look(moment.tidy);
+    rival.err = ckpt_folder_remove(f, ckpt_folder_find(f, "ep1"));
+    ckpt_folder_close(f);
+}
+
+// A checkpoint that a split is about to replace is not removed; the lock of a split that was killed holds nobody up, and goes too.
+static void test_split_lock_of_others(void **state) {
+    (void)state;
+    ckpt_gc_desc g;
+    memset(&g, 0, sizeof g);
+    memset(&moment, 0, sizeof moment);
+    g.unfinished_now = true;
+    moment.tidy = make_folder(2, ".pt");
+    rival.err = CKPT_MISMATCH;
+    fault_set_spy(remove_between);
+    ok(convert(util_join(moment.tidy, "ep2"), util_join(moment.tidy, "ep1"), 1, ".pt", false, NULL));
+    fault_set_spy(NULL);
+    assert_int_equal(rival.err, CKPT_EXISTS);
+    ok(ckpt_verify(util_join(moment.tidy, "ep1"), NULL));
+    util_write_text(util_join(moment.tidy, "ep1/.ckpt-split"), "");
+    util_write_text(util_join(moment.tidy, "ep2/.ckpt-split"), "");
+    ckpt_folder *f = look(moment.tidy);
+    ok(ckpt_folder_remove(f, ckpt_folder_find(f, "ep1")));
+    assert_false(util_exists(util_join(moment.tidy, "ep1")));
+    assert_int_equal(unlink(util_join(moment.tidy, "ep2/.metadata")), 0);
+    ok(ckpt_folder_gc(f, &g));
+    assert_false(util_exists(util_join(moment.tidy, "ep2")));
+    ckpt_folder_close(f);
+}
+
+static void no_room_for_lock(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/.ckpt-split") != NULL) fault_arm_here("open", ENOSPC);
+}
+
+// Where there is no room for that lock a checkpoint is removed without it.
+static void test_remove_without_lock(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt");
+    ckpt_folder *f = look(dir);
+    fault_set_spy(no_room_for_lock);
+    ckpt_err e = ckpt_folder_remove(f, ckpt_folder_find(f, "ep1"));
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    ok(e);
+    ckpt_folder_close(f);
+    assert_false(util_exists(util_join(dir, "ep1")));
+}
+
 // A directory that another split makes while the source is read was not there to be replaced.
 static void rival_begins(const ckpt_progress *p, void *user) {
     (void)user;
@@ -836,6 +905,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
     cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared),
     cmocka_unit_test(test_split_rivals_calls), cmocka_unit_test(test_split_without_locks), cmocka_unit_test(test_split_tidied),
+    cmocka_unit_test(test_split_tidied_calls), cmocka_unit_test(test_split_lock_of_others), cmocka_unit_test(test_remove_without_lock),
     cmocka_unit_test(test_split_whole),
     cmocka_unit_test(test_no_memory_convert),
     cmocka_unit_test(test_no_memory_folder)
