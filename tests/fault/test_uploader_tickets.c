@@ -119,7 +119,7 @@ static void is(const world *w, const char *name, char letter) {
 }
 
 static bool wait_for(const char *path) {
-    for (int i = 0; i < 20000 && !util_exists(path); i++) usleep(1000);
+    for (int i = 0; i < 60000 && !util_exists(path); i++) usleep(1000);
     return util_exists(path);
 }
 
@@ -428,7 +428,7 @@ static void test_wait_ends(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, wait_main, &w), 0);
     usleep(50000);
     ckpt__uploader_abandon(w.u, ticket);
-    for (int i = 0; i < 10000 && get(&waited) == 0; i++) usleep(1000);
+    for (int i = 0; i < 60000 && get(&waited) == 0; i++) usleep(1000);
     assert_int_equal(get(&waited), 1);
     assert_int_equal(pthread_join(thread, NULL), 0);
     ckpt__uploader_pause(w.u, -1);
