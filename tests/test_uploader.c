@@ -2738,8 +2738,10 @@ static void test_damaged_records(void **state) {
 }
 
 static const char *unseen;          // an ending of names of files that a server of files says nothing of
+static pthread_t   unseeing;        // on this thread: a worker that looked as well, at the end, would begin to count the faults anew
 
 static void see_not(const char *name, const char *path) {
+    if (!pthread_equal(pthread_self(), unseeing)) return;
     if (strcmp(name, "lstat") == 0 && ckpt__txt_ends(path, unseen)) fault_arm_here("lstat", EIO);
 }
 
@@ -2753,6 +2755,7 @@ static void test_left_unseen(void **state) {
         in_a_process(die_with_two, &w);
         open_store(&w);
         unseen = endings[i];
+        unseeing = pthread_self();
         fault_set_spy(see_not);
         open_uploader(&w);
         fault_set_spy(NULL);
@@ -4494,6 +4497,7 @@ static void test_early_and_no_look_at_its_record(void **state) {
     snapshot_grow(&s, 200000, false);
     const char *record = util_fmt("%s", ticket->record);
     unseen = ".upload";
+    unseeing = pthread_self();
     fault_set_spy(see_not);
     ckpt_err e = ckpt__uploader_commit(w.u, ticket, &up);
     fault_set_spy(NULL);
@@ -4722,9 +4726,10 @@ static void test_early_otherwise(void **state) {
     assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
     same_file(object(&w, "early"), util_join(w.dir, "made"));
     // A newer file comes while it waits for a worker: it is not needed any more, but still its ticket's.
+    int asked = locked_get(&S.asked);
     hold();
     upload_text(&w, "other", "x", true);
-    await_count(&S.asked, 4);
+    await_count(&S.asked, asked + 1);
     s.freed = false;
     assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_OK);
     upload_text(&w, "early", "newest", true);
