@@ -53753,7 +53753,7 @@ static ckpt_err ckpt__resume_send_file(ckpt_saver *s, const ckpt__resume_offer *
     if (e == CKPT_OK)
         e = ckpt__resume_copy(s, path != NULL ? path : found->data, offer->size, 0, !here && *made, block);
     ckpt__mem_free(&s->allocator, block, CKPT__RESUME_BLOCK);
-    return e;
+    return fetches && s->crew.broken.code == CKPT_OK ? ckpt__file_unheld_copy(e) : e;      // rank 0, too, reads a copy then
 }
 
 // Finds the file that an offer means on a rank that did not make it: where rank 0 has fetched it to, else in the store.
