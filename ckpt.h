@@ -55199,6 +55199,33 @@ static void ckpt__resume_take_metric(ckpt__index *ix, const ckpt__resume_metric 
     ix->lines[at].unasked = m->unasked;
 }
 
+// What some rank lacks, or knows to be damaged, is the best on none: after a machine was replaced the others would keep it for
+// nothing, and let the best go of what all have. Ledgers keep their metrics: stores still have what a machine has lost.
+// noted: by rank 0; `known` becomes whether all have it. Collective.
+static ckpt_err ckpt__resume_narrow_best(ckpt_saver *s, ckpt__resume_metric *noted, size_t count) {
+    enum { MOST = 256 };
+    int64_t have[MOST];
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < count && e == CKPT_OK; i += (size_t)MOST) {
+        size_t n = count - i < (size_t)MOST ? count - i : (size_t)MOST;
+        for (size_t k = 0; k < n; k++) {
+            int at = ckpt__remote_find(&s->index, noted[i + k].number);
+            have[k] = at >= 0 && !s->index.lines[at].others && s->index.lines[at].state != CKPT__INDEX_DAMAGED;
+        }
+        e = ckpt__ranks_min(&s->crew, have, (int)n);
+        for (size_t k = 0; k < n; k++) noted[i + k].known = have[k] != 0;
+    }
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
+        ckpt__index_line *l = &s->index.lines[i];
+        bool common = l->number == 0 || l->others;
+        for (size_t k = 0; k < count && !common; k++) common = noted[k].known && noted[k].number == l->number;
+        l->has_metric = l->has_metric && common;
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return e;
+}
+
 // TARS: keep_best needs one opinion, rank 0's, also where each rank has asked its own tarballs, because they were fetched, or no
 // index told of them, or of that metric. Else a save could be the best on some ranks, and rotation leave their parts of it alone.
 // Collective.
@@ -55225,6 +55252,8 @@ static ckpt_err ckpt__resume_share_metrics(ckpt_saver *s) {
             ckpt__resume_take_metric(&s->remotes[k].ledger, &m);
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
+    if (e == CKPT_OK && s->rule.keep != CKPT_KEEP_ALL)      // alike on all ranks
+        e = ckpt__resume_narrow_best(s, (ckpt__resume_metric *)(void *)all.data, all.len / sizeof m);
     ckpt__buf_free(&all);
     return e;
 }

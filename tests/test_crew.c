@@ -5268,6 +5268,26 @@ static void test_tars_best(void **state) {
     }
 }
 
+// So they do where one's machine was replaced, and only the others have an older one that is better.
+static void test_tars_best_of_some(void **state) {
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        bucket *b = bucket_new(NULL);
+        plan p = tars_plan(b, 1, 2);
+        p.apart = true;
+        p.best = "min:state/metrics/loss";
+        tr_run(tr_new(2), tars_best, &p);
+        util_remove_tree(util_join(p.dir, util_fmt("rank%d", rank)));
+        p.number = 2;
+        p.saves = 3;
+        tr_run(tr_new(2), tars_best, &p);
+        for (int i = 0; i < 2; i++)
+            assert_string_equal(names_in(util_join(p.dir, util_fmt("rank%d", i))),
+                                util_fmt("ba2-rank%d.pt.tar ba3-rank%d.pt.tar latest-rank%d.pt.tar", i, i, i));
+        bucket_end(b);
+    }
+}
+
 // A rank's server does not answer when it is asked for its tarball, and no store has one: that does not make it one that is not there.
 static __thread bool asks_stale;
 
@@ -6569,7 +6589,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_others),
         cmocka_unit_test(test_store_tars),
         cmocka_unit_test(test_tars_offline), cmocka_unit_test(test_tars_replaced), cmocka_unit_test(test_folders_replaced),
-        cmocka_unit_test(test_tars_fetched), cmocka_unit_test(test_tars_best), cmocka_unit_test(test_tars_unseen),
+        cmocka_unit_test(test_tars_fetched), cmocka_unit_test(test_tars_best), cmocka_unit_test(test_tars_best_of_some),
+        cmocka_unit_test(test_tars_unseen),
         cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
