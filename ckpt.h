@@ -43039,7 +43039,7 @@ static ckpt_err ckpt__remote_see(ckpt__remote *r, const char *name, ckpt__store_
 static bool ckpt__remote_has_newer(ckpt__remote *r, const char *name, const ckpt__buf *text, double saved_at, bool *unseen) {
     ckpt__store_stat info;
     ckpt_err e = ckpt__remote_see(r, name, &info);
-    *unseen = ckpt__uploader_must_wait(e);
+    *unseen = e != CKPT_OK && e != CKPT_NOT_FOUND;
     if (e != CKPT_OK || info.hollow) memset(&info, 0, sizeof info);
     bool same = info.has_crc && info.size == text->len && info.crc == ckpt__digest_crc32(0, text->data, text->len);
     return !same && ckpt__uploader_knows_newer(r->uploader, name, &info, (uint64_t)(saved_at * 1e6));

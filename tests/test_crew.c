@@ -6070,9 +6070,9 @@ static void test_killed_in_flight_and_away(void **state) {
 }
 
 // Another job, on other disks, has saved the same steps meanwhile, and what it has published is newer than what was left here: none of
-// its files gives way to one that was left, whether the store tells at once or is away when that is handed over again. Files that no
-// listing tells of are no checkpoint: there what was left takes their place.
-enum { NEWER_SEEN, NEWER_AWAY, NEWER_HALF, NEWER_CASES };
+// its files gives way to one that was left, whether the store tells at once or is away, or lets nobody in, when that is handed over
+// again. Files that no listing tells of are no checkpoint: there what was left takes their place.
+enum { NEWER_SEEN, NEWER_AWAY, NEWER_BARRED, NEWER_HALF, NEWER_CASES };
 
 // The store tells of each object when it was put.
 static ckpt_err stat_dated(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
@@ -6129,7 +6129,7 @@ static void resume_overtaken(tr_rank *r, void *arg) {
         all_fail(r, upload_to, NULL, 0);
         TR_OK(r, member_step(m, 4));
         while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
-        int64_t over = p->saves != NEWER_AWAY;
+        int64_t over = p->saves != NEWER_AWAY && p->saves != NEWER_BARRED;
         for (int i = 0; i < 200 && over == 0; i++) {
             while (ckpt_uploader_wait(u, 0) != CKPT_OK) {}
             while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
@@ -6163,7 +6163,8 @@ static void test_killed_in_flight_and_newer(void **state) {
             assert_int_equal(unlink(bucket_path(upload_to, util_fmt("run/ba%d/.metadata", i))), 0);
             (void)unlink(bucket_path(upload_to, "run/latest.pt.symlink"));
         }
-        if (p.saves == NEWER_AWAY) bucket_fail(upload_to, "put run|size run|get run", CKPT_NET, -1);
+        ckpt_err why = p.saves == NEWER_AWAY ? CKPT_NET : p.saves == NEWER_BARRED ? CKPT_AUTH : CKPT_OK;
+        if (why != CKPT_OK) bucket_fail(upload_to, "put run|size run|get run", why, -1);
         tr_run(tr_new(2), resume_overtaken, &p);
         for (int i = 0; i < 9; i++) {
             const char *name = util_fmt("ba%d/%s", i / 3 + 1, files[i % 3]), *dir = p.saves == NEWER_HALF ? p.dir : other.dir;
