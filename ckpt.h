@@ -56742,6 +56742,7 @@ typedef struct ckpt__crew_rest {
     bool             found;             // there is one
     uint64_t         stores;            // a bit for each destination that lacks it, and to which it goes
     uint64_t         unseen;            // and for those of them that did not say whether they have a newer one of its name
+    bool             left_out;          // some destination has a newer one, and goes without it
     int64_t          files;
     int64_t          rounds;            // files of the rank that has to hand over most
 } ckpt__crew_rest;
@@ -56848,6 +56849,7 @@ static ckpt_err ckpt__crew_leave_newer(ckpt_saver *s, ckpt__crew_rest *rest, con
         if (unseen) rest->unseen |= bit;
         if (!newer) continue;
         rest->stores &= ~bit;
+        rest->left_out = true;
         (void)ckpt__error_set(CKPT_EXISTS, "a newer %s is in %s: what an earlier process left of it is not published", name.data,
                               r->store->uri);
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
@@ -57046,7 +57048,7 @@ static ckpt_err ckpt__crew_depart_again(ckpt_saver *s, ckpt__saver_flight *list,
             if (e == CKPT_OK) e = ckpt__saver_fly_hf(s, &s->remotes[f->to], &f->line, dir);
         } else if (begins) {            // it had failed before
             ckpt__saver_enter(s);
-            ckpt__saver_note_upload(s, f->line.number, CKPT__UPLOAD_PENDING);
+            ckpt__saver_note_upload(s, f->line.number, rest->left_out ? CKPT__UPLOAD_FAILED : CKPT__UPLOAD_PENDING);
             ckpt__saver_leave(s);
         }
         if (e == CKPT_OK && at < rest->files) e = ckpt__crew_send_again(s, f, dir, &files[at++]);

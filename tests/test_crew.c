@@ -5879,15 +5879,16 @@ static void test_store_left(void **state) {
 // are in the folder; the others are nobody's any more: their parts leave the store again, and nothing of them stays in the folder.
 static member *in_flight_new(tr_rank *r, plan *p, ckpt_uploader **u) {
     member *m = member_new(r, p);
-    member_stores(m, &upload_to, u, 1);
+    bucket *to[] = { upload_to, (bucket *)p->with };
+    member_stores(m, to, u, p->with != NULL ? 2 : 1);
     m->d.num_remote_to_keep = p->number;
     m->d.num_checkpoints_to_keep = p->keep;
     return m;
 }
 
 static void die_in_flight(tr_rank *r, void *arg) {
-    ckpt_uploader *u;
-    member *m = in_flight_new(r, (plan *)arg, &u);
+    ckpt_uploader *u[2];
+    member *m = in_flight_new(r, (plan *)arg, u);
     TR_OK(r, ckpt_saver_open(&m->s, &m->d));
     for (int i = 1; i <= 3; i++) TR_OK(r, member_step(m, i));
     TR_OK(r, tr_barrier(r));
@@ -5907,12 +5908,14 @@ static void resume_in_flight(tr_rank *r, void *arg) {
     member_end_stores(m, &u, 1, false);
 }
 
-// Two ranks whose store takes nothing, and which are killed.
+// Two ranks whose stores take nothing, and which are killed.
 static void end_in_flight(const char *objects, void (*ends)(tr_rank *r, void *arg), plan *p) {
     pid_t child = fork();
     if (child == 0) {
         upload_to = bucket_new(objects);
         bucket_hold(upload_to, true);
+        if (p->with != NULL) p->with = bucket_new(((bucket *)p->with)->dir);
+        if (p->with != NULL) bucket_hold((bucket *)p->with, true);
         tr_run(tr_new(2), ends, p);
         _exit(1);
     }
@@ -5966,6 +5969,7 @@ static void test_killed_when_a_listing_went(void **state) {
     p.with = upload_to;
     p.keep = p.saves = 3;
     tr_run(tr_new(4), store_untold, &p);
+    p.with = NULL;
     p.dir = util_temp_dir();
     p.keep = p.number = 1;
     pid_t child = fork();
@@ -6176,6 +6180,47 @@ static void test_killed_in_flight_and_newer(void **state) {
         assert_string_equal(bucket_text(upload_to, "run/latest.pt.symlink"), "run/ba4");
         bucket_end(upload_to);
     }
+}
+
+// One of two stores has newer ones, and the other one gets those that were left. On no machine does a file leave the folder, for one
+// store lacks them.
+static void resume_overtaken_in_one(tr_rank *r, void *arg) {
+    ckpt_uploader *u[2];
+    ckpt_timestamp t;
+    member *m = in_flight_new(r, (plan *)arg, u);
+    m->d.resume_offline = true;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, ckpt_saver_wait(m->s, 0) == CKPT_EXISTS);
+        while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        TR_OK(r, member_step(m, 4));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, u, 2, true);
+}
+
+static void test_killed_in_flight_and_newer_in_one(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED), other = plan_of(SHARDED);
+    ckpt__store_table table = ckpt__store_custom_table;
+    table.stat = stat_dated;
+    p.number = other.number = CKPT_KEEP_ALL;
+    p.keep = CKPT_KEEP_NONE;
+    p.apart = true;
+    bucket *second = bucket_new(NULL);
+    p.with = second;
+    end_in_flight(util_temp_dir(), die_in_flight, &p);
+    for (int i = 0; i < 2; i++) util_remove_tree(util_join(p.dir, util_fmt("rank%d/.ckpt-staging", i)));
+    upload_to = bucket_new(NULL);
+    upload_to->store->table = &table;
+    tr_run(tr_new(2), overtake_in_flight, &other);
+    tr_run(tr_new(2), resume_overtaken_in_one, &p);
+    for (int i = 1; i <= 3; i++) {
+        assert_true(bucket_has(second, util_fmt("run/ba%d/.metadata", i)));
+        for (int rank = 0; rank < 2; rank++) assert_true(util_exists(util_join(p.dir, util_fmt("rank%d/ba%d/__%d_0.pt", rank, i, rank))));
+    }
+    bucket_end(upload_to);
+    bucket_end(second);
 }
 
 // One of those that were left is damaged, and known to be: it is not published.
@@ -6600,6 +6645,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_killed_in_flight_and_away),
         cmocka_unit_test(test_killed_in_flight_and_damaged), cmocka_unit_test(test_killed_in_flight_and_newer),
+        cmocka_unit_test(test_killed_in_flight_and_newer_in_one),
         cmocka_unit_test(test_killed_when_a_listing_went), cmocka_unit_test(test_link_was_copied),
         cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between), cmocka_unit_test(test_load_replaced),
         cmocka_unit_test(test_load_mixed), cmocka_unit_test(test_load_own_folders), cmocka_unit_test(test_load_each_its_own),
