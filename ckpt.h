@@ -53991,20 +53991,29 @@ static void ckpt__resume_pass_over(ckpt_saver *s, ckpt__resume_walk *w, ckpt_err
     w->misfits = w->misfits || e == CKPT_MISMATCH;
 }
 
+// TARS: opens a file that is to say which save it is of. CKPT_OK and *file NULL: it is not there, or cannot be read, and nothing
+// is to be decided by it. What may have passed a moment later, when the checkpoint is loaded, is a failure.
+static ckpt_err ckpt__resume_open_asked(const ckpt_saver *s, ckpt_file **file, const char *path) {
+    ckpt_err e = ckpt__file_open(file, path, &s->allocator);
+    return ckpt__resume_passes(e, false) || e == CKPT_UNSUPPORTED || e == CKPT_AUTH ? CKPT_OK : e;
+}
+
 // TARS: which save rank 0's file is of, so that the others find theirs of the same one: as the file says, because a process that
 // was killed may have replaced it and not come to the index.
-static void ckpt__resume_ask_file(ckpt_saver *s, ckpt__resume_offer *offer, const char *path) {
+static ckpt_err ckpt__resume_ask_file(ckpt_saver *s, ckpt__resume_offer *offer, const char *path) {
     ckpt__index_line about;
     ckpt__error_record kept;
     ckpt_file *file = NULL;
     ckpt__error_take(&kept);
     memset(&about, 0, sizeof about);
-    if (ckpt__file_open(&file, path, &s->allocator) == CKPT_OK && ckpt__index_describe_file(&s->index, &about, file)) {
+    ckpt_err e = ckpt__resume_open_asked(s, &file, path);
+    if (file != NULL && ckpt__index_describe_file(&s->index, &about, file)) {
         offer->t = about.t;
         if (about.number != 0) offer->number = about.number;
     }
     ckpt__file_close(file);
-    ckpt__error_last = kept;
+    if (e == CKPT_OK) ckpt__error_last = kept;
+    return e;
 }
 
 // WHOLE: the mark of rank 0's file. Unmarked, the others would not find theirs: what is no reason to go on to an older one ends
@@ -54029,7 +54038,10 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t *i, ckpt__resume_walk *w,
     offer.number = l->number;
     offer.t = l->t;
     ckpt__buf_text(&offer.held[0], l->name);
-    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) ckpt__resume_ask_file(s, &offer, ckpt__buf_cstr(&path));
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) {
+        e = ckpt__resume_ask_file(s, &offer, ckpt__buf_cstr(&path));
+        mine = e == CKPT_OK;            // else it would be one that others lack, and their store is away
+    }
     if (e == CKPT_OK && offer.kind == CKPT__RESUME_FOLDER) {
         e = ckpt__file_slurp(&offer.held[2], ckpt__buf_cstr(&path), CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
         mine = e == CKPT_OK;
@@ -54436,7 +54448,8 @@ static ckpt_err ckpt__resume_prepare_far(ckpt_saver *s, ckpt__resume_walk *w, co
     if (!kept) ckpt__resume_drop_kept(w);
     if (e == CKPT_OK && !kept) e = ckpt__resume_fetch(s, f, &offer->held[1], info);
     *fetched = e == CKPT_OK;
-    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) ckpt__resume_ask_file(s, offer, offer->held[1].data);
+    if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS)
+        e = ckpt__file_unheld_copy(ckpt__resume_ask_file(s, offer, offer->held[1].data));
     offer->marked = e == CKPT_OK && s->crew.together && s->layout != CKPT__SAVER_TARS;
     return offer->marked ? ckpt__file_unheld_copy(ckpt__resume_mark(offer->held[1].data, &offer->size, &offer->mark)) : e;
 }
@@ -57197,13 +57210,11 @@ static void ckpt__crew_warn_nameless(const ckpt_saver *s) {
                     "RUN_NAME in the environment, to the same text each time", s->root);
 }
 
-// Which save a rank's tarball is of. 0: it is not there, or cannot be read, or is not known to be one of as many as there are
-// ranks: nothing is to be decided by it. What may have passed a moment later, when the checkpoint is loaded, is a failure.
+// Which save a rank's tarball is of. 0: it does not say, or is not known to be one of as many as there are ranks.
 static ckpt_err ckpt__crew_number_in(const ckpt_saver *s, const char *path, uint64_t *number) {
     ckpt_file *file = NULL;
     *number = 0;
-    ckpt_err e = ckpt__file_open(&file, path, &s->allocator);
-    if (ckpt__resume_passes(e, false) || e == CKPT_UNSUPPORTED || e == CKPT_AUTH) e = CKPT_OK;
+    ckpt_err e = ckpt__resume_open_asked(s, &file, path);
     if (file != NULL) {
         int at = ckpt__toc_find(&file->toc, CKPT__SAVER_STATE "world_size");
         const ckpt__entry *world = at >= 0 ? &file->toc.entries[at] : NULL;

@@ -1997,7 +1997,7 @@ static void resume_twice(tr_rank *r, void *arg) {
         TR_CHECK(r, e == p->want);
         if (e != CKPT_OK) TR_OK(r, ckpt_saver_resume(m->s, &t));
         TR_CHECK(r, t.batch == 2);
-        member_check(m, 20);
+        member_check(m, p->number);
     }
     member_end(m);
 }
@@ -2022,11 +2022,36 @@ static void test_tars_exchanged_passing(void **state) {
         stale_call = rows[k].call;
         stale_errnum = rows[k].errnum;
         p.want = rows[k].want;
+        p.number = 20;
         fault_set_spy(first_look_fails);
         tr_run(tr_new(3), resume_twice, &p);
         fault_set_spy(NULL);
         assert_true(fault_disarm());
         assert_null(strstr(util_list(p.dir), ".was"));
+    }
+}
+
+// All have exchanged theirs, no index says so, and rank 0 cannot see its tarball for a moment when it asks which save that is of: the
+// index, which tells of the save before, is no answer.
+static void test_tars_exchanged_unasked(void **state) {
+    (void)state;
+    static const struct { int errnum; ckpt_err want; } rows[] = { { ESTALE, CKPT_NET }, { EMFILE, CKPT_NOMEM } };
+    for (int k = 0; k < UTIL_COUNT(rows); k++) {
+        plan p = plan_of(TARS);
+        p.keep = 3;
+        p.saves = 1;
+        tr_run(tr_new(3), save_some, &p);
+        kill_exchanging(&p, true);
+        exchanges = -1;                 // the first look is at what has been exchanged
+        stale_name = "/ba2-rank0.pt.tar";
+        stale_call = "open";
+        stale_errnum = rows[k].errnum;
+        p.want = rows[k].want;
+        p.number = 21;
+        fault_set_spy(first_look_fails);
+        tr_run(tr_new(3), resume_twice, &p);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
     }
 }
 
@@ -5313,6 +5338,53 @@ static void test_tars_unseen(void **state) {
     assert_true(fault_disarm());
 }
 
+static void tar_is_unasked(const char *name, const char *path) {
+    struct stat s;
+    if (!asks_stale || strcmp(name, "open") != 0 || strstr(path, "ba2-rank0.pt.tar") == NULL) return;
+    if (stat(path, &s) != 0 || s.st_size == 0) return;         // a new one
+    asks_stale = false;
+    fault_arm_here("open", ESTALE);
+}
+
+static void load_unasked_tar(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    asks_stale = r->rank == 0;
+    member_stores(m, &b, &u, 1);
+    m->d.remote_file_name = "run/ba{batch}-rank{rank}.pt";
+    m->d.latest_remote_file_name = CKPT_NONE;
+    m->d.num_checkpoints_to_keep = CKPT_KEEP_ALL;
+    m->d.resume_offline = true;
+    if (member_open(m)) {
+        TR_CHECK(r, ckpt_saver_resume(m->s, &t) == p->want);
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 2);
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+// Rank 0 cannot see its tarball, or its copy of what it has fetched, when it asks which save that is of: no store is away for that, and
+// no older checkpoint is loaded.
+static void test_tars_unasked(void **state) {
+    (void)state;
+    for (int far = 0; far < 2; far++) {
+        bucket *b = bucket_new(NULL);
+        plan p = tars_plan(b, 0, 2);
+        p.apart = true;
+        tr_run(tr_new(2), tars_life, &p);
+        for (int i = 0; i < 2 && far; i++) util_remove_tree(util_join(p.dir, util_fmt("rank%d", i)));
+        p.want = far ? CKPT_CANCELLED : CKPT_NET;
+        fault_set_spy(tar_is_unasked);
+        tr_run(tr_new(2), load_unasked_tar, &p);
+        fault_set_spy(NULL);
+        assert_true(fault_disarm());
+        bucket_end(b);
+    }
+}
+
 // A tool has found a tarball that is in no index: it is another rank's, and never rank 0's state.
 static void test_tars_found(void **state) {
     (void)state;
@@ -6599,6 +6671,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named), cmocka_unit_test(test_tars_exchanged),
         cmocka_unit_test(test_tars_exchanged_other_world), cmocka_unit_test(test_tars_exchanged_unseen),
         cmocka_unit_test(test_tars_exchanged_alone), cmocka_unit_test(test_tars_exchanged_back), cmocka_unit_test(test_tars_exchanged_passing),
+        cmocka_unit_test(test_tars_exchanged_unasked),
         cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_exchanged_gone),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
@@ -6636,7 +6709,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_tars),
         cmocka_unit_test(test_tars_offline), cmocka_unit_test(test_tars_replaced), cmocka_unit_test(test_folders_replaced),
         cmocka_unit_test(test_tars_fetched), cmocka_unit_test(test_tars_best), cmocka_unit_test(test_tars_best_of_some),
-        cmocka_unit_test(test_tars_unseen),
+        cmocka_unit_test(test_tars_unseen), cmocka_unit_test(test_tars_unasked),
         cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
