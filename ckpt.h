@@ -57248,7 +57248,7 @@ static ckpt_err ckpt__crew_find_exchange(const ckpt_saver *s, uint64_t below, ck
     for (size_t i = s->index.count; i > 0 && e == CKPT_OK; i--) {
         uint64_t number;
         if (!ckpt__crew_is_tar(s, &s->index.lines[i - 1], &x->path)) continue;
-        if (ckpt__file_old_name(&x->old, x->path.data) != CKPT_OK || ckpt__os_is_gone(x->old.data)) continue;
+        if (ckpt__file_old_name(&x->old, x->path.data) != CKPT_OK || ckpt__os_leads_nowhere(x->old.data)) continue;
         e = ckpt__crew_number_in(s, x->path.data, &number);
         if (number >= below || number <= x->number) continue;
         x->number = number;

@@ -2009,7 +2009,7 @@ static void test_tars_exchanged_passing(void **state) {
     static const struct { const char *name, *call; int errnum; ckpt_err want; } rows[] = {
         { "/ba2-rank2.pt.tar", "open", ESTALE, CKPT_NET }, { "/ba2-rank2.pt.tar", "open", EMFILE, CKPT_NOMEM },
         { "/ba2-rank0.pt.tar", "open", ETIMEDOUT, CKPT_NET }, { "/.ba2-rank1.pt.tar.was", "open", ESTALE, CKPT_NET },
-        { "/.ba2-rank1.pt.tar.was", "lstat", ESTALE, CKPT_OK },
+        { "/.ba2-rank1.pt.tar.was", "stat", ESTALE, CKPT_OK },
     };
     for (int k = 0; k < UTIL_COUNT(rows); k++) {
         plan p = plan_of(TARS);
@@ -2053,6 +2053,26 @@ static void test_tars_exchanged_unasked(void **state) {
         fault_set_spy(NULL);
         assert_true(fault_disarm());
     }
+}
+
+static void resume_quietly(tr_rank *r, void *arg) {
+    member *m = member_new(r, (plan *)arg);
+    ckpt_timestamp t;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 2 && strstr(m->log, "a killed job") == NULL);
+    }
+    member_end(m);
+}
+
+// Names so long that there can be no second ones: nothing has been exchanged.
+static void test_tars_exchanged_long(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.filename = util_fmt("%0238d{batch}-rank{rank}.pt", 0);         // 252 bytes, as a file's
+    p.saves = 2;
+    tr_run(tr_new(2), save_some, &p);
+    tr_run(tr_new(2), resume_quietly, &p);
 }
 
 // Files that do not say of which save they are, or of how many ranks, are not judged by it.
@@ -6671,7 +6691,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named), cmocka_unit_test(test_tars_exchanged),
         cmocka_unit_test(test_tars_exchanged_other_world), cmocka_unit_test(test_tars_exchanged_unseen),
         cmocka_unit_test(test_tars_exchanged_alone), cmocka_unit_test(test_tars_exchanged_back), cmocka_unit_test(test_tars_exchanged_passing),
-        cmocka_unit_test(test_tars_exchanged_unasked),
+        cmocka_unit_test(test_tars_exchanged_unasked), cmocka_unit_test(test_tars_exchanged_long),
         cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_exchanged_gone),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
