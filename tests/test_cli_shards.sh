@@ -404,10 +404,16 @@ good "all of it is gone" '[ ! -e bucket/copy/ep0-ba30 ]'
 cat > between.c <<'C'
 #define CKPT_IMPLEMENTATION
 #include HEADER
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 static void third(const char *name) { if (strcmp(name, "__2_0.pt") == 0 && system(getenv("BETWEEN")) != 0) abort(); }
-static ckpt_err get(ckpt_store *s, const char *name, const char *to, bool over) { third(name); return ckpt_store_get(s, name, to, over); }
+static ckpt_err get(ckpt_store *s, const char *name, const char *to, bool over) {
+    const char *unfetched = getenv("UNFETCHED");
+    if (unfetched != NULL && strstr(name, unfetched) != NULL) return ckpt_set_error(CKPT_NET, "the store does not answer");
+    third(name);
+    return ckpt_store_get(s, name, to, over);
+}
 static ckpt_err put(ckpt_store *s, const char *name, const char *path, bool over) { third(name); return ckpt_store_put(s, name, path, over); }
 static ckpt_err open_file(ckpt_file **f, const char *path) {
     const char *unread = getenv("UNREAD");
@@ -428,6 +434,7 @@ static ckpt_err open_in(ckpt_folder **f, const ckpt_folder_desc *d) {       /* O
     static int seen;
     const char *opened = getenv("OPENED");
     ckpt_err e = ckpt_folder_open(f, d);
+    if (getenv("LOOKS") != NULL) fprintf(stderr, "a look\n");
     if (seen++ == 0 && opened != NULL && system(opened) != 0) abort();
     return e;
 }
@@ -488,6 +495,15 @@ done
 cp -r run live && mv live/ep0-ba10 away
 is "ls while one goes" 0 env "OPENED=mv away live/ep0-ba10 && ./ckpt-plain rm live/ep0-ba10 >said" ./ckpt-between ls --json live
 json "tells of the others" "[c['name'] for c in d['checkpoints']] == ['ep0-ba20', 'ep0-ba30']"
+rm -r live
+# of those that are missing from the beginning a second look tells at once whether they were let go of
+cp -r run live && rm -r live/ep0-ba10 live/ep0-ba20/.metadata
+for what in "ls" "verify"; do
+    want=$([ $what = ls ] && echo 1 || echo 3)
+    is "$what with several that are missing" $want env LOOKS=1 ./ckpt-between $what --json live
+    json "tells of all" "len(d['verified' if 'verified' in d else 'checkpoints']) == 3"
+    good "looks a second time, not once for each" '[ "$(grep -c "a look" err)" = 2 ]'
+done
 rm -r live
 between() {         # NAME STATUS ARGUMENT... COPY: the tool copies bucket/now, which something happens to
     rm -rf bucket/now && mkdir bucket/now && cp $f/.metadata $f/__* bucket/now

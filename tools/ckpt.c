@@ -654,13 +654,28 @@ typedef struct ls_row {
     char *problem;
 } ls_row;
 
-// Opens the folder anew and finds a checkpoint again. *at -1: a run that goes on has let go of it, and of its files some may be left.
+// Opens the folder anew, where *f is not that yet, and finds a checkpoint again. *at -1: a run that goes on has let go of it, and of its
+// files some may be left.
 static ckpt_err look_again(ckpt_folder **f, const char *folder, const char *name, int *at) {
     ckpt_checkpoint c;
-    ckpt_err e = open_folder(f, folder, false);
+    ckpt_err e = *f != NULL ? CKPT_OK : open_folder(f, folder, false);
     *at = e == CKPT_OK ? ckpt_folder_find(*f, name) : -1;
     if (*at >= 0 && ckpt_folder_entry(*f, *at, &c) == CKPT_OK && c.unfinished) *at = -1;
     return e;
+}
+
+// Was a checkpoint let go of since the folder was looked at? *now, NULL at first and to be closed, is the folder looked at again: once for
+// all that were missing from the beginning, of which there may be thousands.
+static bool has_gone(ckpt_folder **now, const char *folder, const ckpt_checkpoint *c) {
+    char *file = c->sharded ? joined(c->path, META) : keep_text(c->path);
+    int at = 0;
+    bool away = access(file, F_OK) != 0;
+    free(file);
+    if (away && !c->missing) {
+        ckpt_folder_close(*now);
+        *now = NULL;
+    }
+    return away && look_again(now, folder, c->name, &at) == CKPT_OK && at < 0;
 }
 
 // Verifies one of a folder. Where that was removed, or saved again, since the folder was looked at, what is there now counts. *gone:
@@ -678,25 +693,14 @@ static ckpt_err verify_entry(ckpt_folder *f, int index, const char *folder, cons
     return e;
 }
 
-// Was a checkpoint let go of since the folder was looked at?
-static bool has_gone(const char *folder, const ckpt_checkpoint *c) {
-    ckpt_folder *now = NULL;
-    char *file = c->sharded ? joined(c->path, META) : keep_text(c->path);
-    int at = 0;
-    bool gone = access(file, F_OK) != 0 && look_again(&now, folder, c->name, &at) == CKPT_OK && at < 0;
-    ckpt_folder_close(now);
-    free(file);
-    return gone;
-}
-
 // Without --verify only the listing is read, which tells a torn file from a whole one; a compressed one would have to be unpacked.
 // False: it is there no more.
-static bool ls_check(ckpt_folder *f, int index, const char *folder, ls_row *r) {
+static bool ls_check(ckpt_folder *f, int index, const char *folder, ckpt_folder **now, ls_row *r) {
     ckpt_file *file = NULL;
     ckpt_err e = CKPT_OK;
     bool plain = is_plain(r->c.name), gone = false;
     if (r->c.missing) {
-        if (has_gone(folder, &r->c)) return false;
+        if (has_gone(now, folder, &r->c)) return false;
         r->verified = -1;
         r->problem = keep_text(r->c.sharded ? "the index has it, but its .metadata is gone: it does not count" : "the index has it, but the file is gone");
         return true;
@@ -726,7 +730,7 @@ static bool ls_check(ckpt_folder *f, int index, const char *folder, ls_row *r) {
         r->verified = -1;
         r->problem = keep_text("it did not verify when it was looked at last");
     }
-    return !gone && (r->verified >= 0 || !has_gone(folder, &r->c));
+    return !gone && (r->verified >= 0 || !has_gone(now, folder, &r->c));
 }
 
 static void json_timestamp(const ckpt_timestamp *t) {
@@ -855,11 +859,12 @@ static void ls_table(const char *folder, const ls_row *rows, int count) {
 // What is there, and was not let go of meanwhile.
 static ckpt_err ls_rows(ckpt_folder *f, const char *folder, ls_row *rows, int *n, int *status) {
     int all = ckpt_folder_count(f), count = 0;
+    ckpt_folder *now = NULL;
     ckpt_err e = CKPT_OK;
     for (int i = 0; i < all && e == CKPT_OK; i++) {
         ls_row *r = &rows[count];
         e = ckpt_folder_entry(f, i, &r->c);
-        if (e == CKPT_OK && !ls_check(f, i, folder, r)) {
+        if (e == CKPT_OK && !ls_check(f, i, folder, &now, r)) {
             free(r->problem);
             memset(r, 0, sizeof *r);
             continue;
@@ -867,6 +872,7 @@ static ckpt_err ls_rows(ckpt_folder *f, const char *folder, ls_row *rows, int *n
         count++;
         if (r->verified < 0) *status = EXIT_NO;
     }
+    ckpt_folder_close(now);
     *n = count;
     return e;
 }
@@ -2532,6 +2538,7 @@ static void verify_unfinished(const char *path, uint64_t size, bool first) {
 // again: of what does not count was told already. *went: something was let go of meanwhile.
 static int verify_entries(ckpt_folder *f, const char *folder, bool again, bool *first, int *verified, bool *went) {
     int status = EXIT_OK;
+    ckpt_folder *now = NULL;
     for (int i = 0; i < ckpt_folder_count(f); i++) {
         ckpt_checkpoint c;
         if (ckpt_folder_entry(f, i, &c) != CKPT_OK || (c.unfinished && again)) continue;
@@ -2540,15 +2547,16 @@ static int verify_entries(ckpt_folder *f, const char *folder, bool again, bool *
             *first = false;
             continue;
         }
-        bool gone = false;
+        bool gone = c.missing && has_gone(&now, folder, &c);
         double start = now_monotonic();
-        ckpt_err e = verify_entry(f, i, folder, c.name, &gone);
+        ckpt_err e = c.missing ? ckpt_folder_verify(f, i) : verify_entry(f, i, folder, c.name, &gone);
         *went = *went || gone;
         if (gone) continue;
         *verified += 1;
         status = worse(status, verify_report(c.path, e, c.size, now_monotonic() - start, *first));
         *first = false;
     }
+    ckpt_folder_close(now);
     return status;
 }
 
