@@ -1686,6 +1686,15 @@ static ckpt_err taken(const char *place) {
     return ckpt_set_error(CKPT_EXISTS, text);
 }
 
+// Of what may not be seen: which right would do.
+static ckpt_err say_unseen(const char *place) {
+    char why[2000], text[7000], clean[4096];
+    snprintf(why, sizeof why, "%s", ckpt_last_error());
+    snprintf(text, sizeof text, "%s may be a checkpoint already: telling takes the right to list, and --force that or the right to remove: %s",
+             shown(place, clean, sizeof clean), why);
+    return ckpt_set_error(CKPT_AUTH, text);
+}
+
 static ckpt_err put_file(ckpt_store *s, const char *name, const char *dir) {
     char *file = joined(dir, name);
     ckpt_err e = ckpt_store_put(s, name, file, true);
@@ -1810,38 +1819,47 @@ static ckpt_err find_hf(ckpt_store *s, bool *has) {
     return e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
-// Is an object an index of Hugging Face's that leads to none of ranks' files, or cannot be read? That is of somebody's model.
-static bool is_model_index(ckpt_store *s, const char *name) {
+// Is an object an index of Hugging Face's that leads to none of ranks' files, or may not be read? That is of somebody's model. What cannot
+// be read just now may be ours, which must not outlive those files. Of objects with other names *model is left alone.
+static ckpt_err ask_model_index(ckpt_store *s, const char *name, bool *model) {
     static const char file[] = ": \"__";
-    if (strcmp(base_of(name), HF_INDEX) != 0) return false;
+    if (strcmp(base_of(name), HF_INDEX) != 0) return CKPT_OK;
     char *spare = spare_path();
-    FILE *f = ckpt_store_get(s, name, spare, false) == CKPT_OK ? fopen(spare, "rb") : NULL;
+    ckpt_err e = ckpt_store_get(s, name, spare, false);
+    FILE *f = e == CKPT_OK ? fopen(spare, "rb") : NULL;
     bool ranks = false;
     int at = 0;
     for (int c = 0; f != NULL && !ranks && (c = getc(f)) != EOF;) {
         ranks = file[at] == 0 && c >= '0' && c <= '9';
         at = file[at] != 0 && c == file[at] ? at + 1 : c == file[0];
     }
+    if (e == CKPT_OK && (f == NULL || ferror(f))) e = ckpt_set_error(CKPT_IO, "the copy of an index in the folder for temporary files cannot be read");
     if (f != NULL) fclose(f);
     (void)unlink(spare);
     free(spare);
-    return !ranks;
+    *model = !ranks;
+    return e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_UNSUPPORTED ? CKPT_OK : e;
 }
 
 // Is the place free? With --force what is there, *old, counts until the new .metadata comes; but where both have files of one name,
 // it stops counting before the first of them is overwritten. Not so the very checkpoint that is copied, which may lie in that place:
 // its files are replaced by themselves. hf: what is copied has Hugging Face's index; one that is there without ranks' files is of
-// somebody's model. Who may not list is told of what is not there that it is refused: with --force that is removed unseen.
-static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, bool hf, ckpt_file **old) {
+// somebody's model. *drop: one that is there is to go with *old. Who may not list is told of what is not there that it is refused: with
+// --force that is removed unseen.
+static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, bool hf, ckpt_file **old, bool *drop) {
     const char *name = NULL;
     uint64_t size = 0;
-    bool model = false;
-    ckpt_err e = ckpt_store_size(s, META, &size);
+    bool model = false, theirs = false;
+    ckpt_err e = opt.force && !hf ? ask_model_index(s, HF_INDEX, &theirs) : CKPT_OK;
     *old = NULL;
+    *drop = opt.force && !hf && !theirs;
+    if (e != CKPT_OK) return e;
+    e = ckpt_store_size(s, META, &size);
     if (e == CKPT_AUTH && opt.force) {
-        ckpt_err gone = ckpt_store_remove(s, META);
-        if (gone == CKPT_OK || gone == CKPT_NOT_FOUND) e = CKPT_NOT_FOUND;
+        e = ckpt_store_remove(s, META);
+        if (e == CKPT_OK) e = CKPT_NOT_FOUND;
     }
+    if (e == CKPT_AUTH) return say_unseen(place);
     if (e == CKPT_NOT_FOUND) {
         e = hf && !opt.force && !has_rank_files(s) ? find_hf(s, &model) : CKPT_OK;
         return model ? taken(place) : e;
@@ -1857,11 +1875,11 @@ static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, 
     return e == CKPT_OK && both && !same ? ckpt_store_remove(s, META) : e;
 }
 
-// What was replaced goes, as far as f has not taken its names: with index also Hugging Face's, by which their loaders would look for
+// What was replaced goes, as far as f has not taken its names: with drop also Hugging Face's, by which their loaders would look for
 // it. What cannot be removed only costs room.
-static void clear_old(ckpt_store *s, const ckpt_file *f, const ckpt_file *old, bool index) {
+static void clear_old(ckpt_store *s, const ckpt_file *f, const ckpt_file *old, bool drop) {
     const char *name = NULL;
-    if (index && !is_model_index(s, HF_INDEX)) (void)!ckpt_store_remove(s, HF_INDEX);
+    if (drop) (void)!ckpt_store_remove(s, HF_INDEX);
     for (int i = 0; old != NULL && (name = ckpt_file_shard(old, i, NULL)) != NULL; i++) {
         if (!lists(f, name)) (void)!ckpt_store_remove(s, name);
     }
@@ -1874,18 +1892,18 @@ static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, in
     ckpt_file *old = NULL;
     const char *name = NULL;
     char *there = NULL, *wrong = NULL;
-    bool hf = false;
+    bool hf = false, drop = false;
     ckpt_err e = hold_listing(&l, uri);
     if (e == CKPT_OK) e = find_hf(l.from, &hf);
     if (e == CKPT_OK && is_dir(dir)) e = open_store(&d, there = uri_of(dir));
-    if (d != NULL) e = clear_place(d, dir, &l, hf, &old);
+    if (d != NULL) e = clear_place(d, dir, &l, hf, &old, &drop);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = get_file(l.from, name, dir);
     if (e == CKPT_OK && hf) e = get_file(l.from, HF_INDEX, dir);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = get_file(l.kept, META, dir);
-    if (e == CKPT_OK && d != NULL) clear_old(d, l.f, old, opt.force && !hf);
+    if (e == CKPT_OK && d != NULL) clear_old(d, l.f, old, drop);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(d);
@@ -1903,17 +1921,17 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
     char *real = realpath(dir, NULL);
     if (real != NULL) dir = real;                       // a link, as latest, may move on meanwhile
     char *hf = joined(dir, HF_INDEX), *wrong = NULL;
-    bool has_hf = access(hf, F_OK) == 0;
+    bool has_hf = access(hf, F_OK) == 0, drop = false;
     ckpt_err e = hold_listing(&l, dir);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = open_store(&s, uri);
-    if (e == CKPT_OK) e = clear_place(s, uri, &l, has_hf, &old);
+    if (e == CKPT_OK) e = clear_place(s, uri, &l, has_hf, &old, &drop);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = put_file(s, name, dir);
     if (e == CKPT_OK && has_hf) e = put_file(s, HF_INDEX, dir);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(s, META, l.folder);
-    if (e == CKPT_OK) clear_old(s, l.f, old, opt.force && !has_hf);
+    if (e == CKPT_OK) clear_old(s, l.f, old, drop);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(s);
@@ -1930,16 +1948,16 @@ static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, i
     ckpt_file *old = NULL;
     listing l;
     const char *name = NULL;
-    bool hf = false;
+    bool hf = false, drop = false;
     ckpt_err e = hold_listing(&l, from);
     if (e == CKPT_OK) e = find_hf(l.from, &hf);
     if (e == CKPT_OK) e = open_store(&d, to);
-    if (e == CKPT_OK) e = clear_place(d, to, &l, hf, &old);
+    if (e == CKPT_OK) e = clear_place(d, to, &l, hf, &old, &drop);
     for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = pass_file(l.from, d, name);
     if (e == CKPT_OK && hf) e = pass_file(l.from, d, HF_INDEX);
     if (e == CKPT_OK) e = still_holds(&l);
     if (e == CKPT_OK) e = put_file(d, META, l.folder);
-    if (e == CKPT_OK) clear_old(d, l.f, old, opt.force && !hf);
+    if (e == CKPT_OK) clear_old(d, l.f, old, drop);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(d);
@@ -2247,11 +2265,14 @@ static bool rm_shards(const char *uri, ckpt_err *e, uint64_t *size) {
     *e = open_store(&s, prefix[0] != 0 ? folder : uri);
     if (*e == CKPT_OK) *e = ckpt_store_list(s, below, note_object, &l);
     for (int i = 0; i < l.count; i++) ranks += is_rank_file(l.names[i] + n);
-    bool found = *e == CKPT_OK && ranks > 0;
+    bool found = *e == CKPT_OK && ranks > 0, model = false;
+    for (int i = 0; found && i < l.count && *e == CKPT_OK; i++) {
+        if (strcmp(l.names[i] + n, HF_INDEX) == 0) *e = ask_model_index(s, l.names[i], &model);
+    }
     for (int pass = 0; pass < 2 && found; pass++) {
         for (int i = 0; i < l.count && *e == CKPT_OK; i++) {
             const char *base = l.names[i] + n;
-            if (!belongs(base) || (strcmp(base, META) == 0) != (pass == 0) || is_model_index(s, l.names[i])) continue;
+            if (!belongs(base) || (strcmp(base, META) == 0) != (pass == 0) || (model && strcmp(base, HF_INDEX) == 0)) continue;
             *size += l.sizes[i];
             *e = ckpt_store_remove(s, l.names[i]);
             if (*e == CKPT_NOT_FOUND) *e = CKPT_OK;
@@ -2427,9 +2448,13 @@ static ckpt_err is_young(const gc_uploads *u, const object_list *l, const group_
 static ckpt_err gc_group(gc_uploads *u, const object_list *l, const group_list *g, int which) {
     const group *x = &g->list[which];
     char clean[4096], text[32];
+    bool model = false;
     ckpt_err e = CKPT_OK;
     for (int i = 0; i < l->count && e == CKPT_OK && !opt.dry_run; i++) {
-        if (g->of[i] == which && !is_model_index(u->store, l->names[i])) e = ckpt_store_remove(u->store, l->names[i]);
+        if (g->of[i] == which) e = ask_model_index(u->store, l->names[i], &model);
+    }
+    for (int i = 0; i < l->count && e == CKPT_OK && !opt.dry_run; i++) {
+        if (g->of[i] == which && !(model && strcmp(base_of(l->names[i]), HF_INDEX) == 0)) e = ckpt_store_remove(u->store, l->names[i]);
         if (e == CKPT_NOT_FOUND) e = CKPT_OK;
     }
     if (e != CKPT_OK) return e;
