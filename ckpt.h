@@ -1231,7 +1231,7 @@ typedef struct ckpt_gc_desc {
 // up to what is there, and leads links that lead nowhere, or to a damaged one, to the newest checkpoint that
 // verifies. Pinned ones stay, also one that has lost its .metadata; and foreign files, and copies: what no saver has
 // noted neither goes by the rules nor counts for them, but where the index is lost. No checkpoint is deleted unless one
-// that stays verifies (CKPT_CORRUPT).
+// that stays verifies (CKPT_CORRUPT), and none that a ckpt_convert just puts another in place of: a warning says so.
 // CKPT_EXISTS: a saver has the folder open. CKPT_ARG: all checkpoints are of other runs below; nothing of theirs was
 // touched. CKPT_IO, CKPT_NET as of ckpt_folder_remove.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_gc(ckpt_folder *f, const ckpt_gc_desc *desc);
@@ -57376,7 +57376,8 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
 
 #define CKPT__FOLDER_LOCK "/.ckpt-lock"        // the saver's; behind it "-rank3" that of a rank with tarballs of its own
 #define CKPT__FOLDER_RANK_INDEX "/.ckpt-index-rank"
-#define CKPT__FOLDER_SPLIT "/.ckpt-split"      // the lock of who ends a split there, or removes what is there
+#define CKPT__FOLDER_SPLIT "/.ckpt-split"      // the lock of the split that comes to its end there
+#define CKPT__FOLDER_HOUR 3600.0               // seconds without a change, after which nobody is at work where it cannot be seen
 
 // What the view knows beyond the index line of the same place.
 typedef struct ckpt__folder_item {
@@ -58508,8 +58509,8 @@ static void ckpt__folder_tell(const ckpt__folder_change *c, const char *name, ui
     if (c->gc != NULL && c->gc->removed != NULL) c->gc->removed(name, size, c->gc->user);
 }
 
-// Deletes what belongs to a checkpoint of many ranks from its directory, .metadata first, so that what is left never counts.
-// *size: how much that was.
+// Deletes what belongs to a checkpoint of many ranks from its directory, .metadata first, so that what is left never counts, and
+// the lock of a split that was killed. *size: how much that was.
 static ckpt_err ckpt__folder_clear(const char *dir, uint64_t *size, const ckpt_allocator *a) {
     ckpt__buf path;
     ckpt__folder_many m;
@@ -58526,38 +58527,62 @@ static ckpt_err ckpt__folder_clear(const char *dir, uint64_t *size, const ckpt_a
         }
         if (e == CKPT_OK) e = ckpt__os_sync_dir(dir);
     }
+    path.len = 0;
+    ckpt__buf_fmt(&path, "%s" CKPT__FOLDER_SPLIT, dir);
+    if (e == CKPT_OK && path.err == CKPT_OK) (void)ckpt__os_remove(ckpt__buf_cstr(&path));
     ckpt__folder_many_free(&m);
     ckpt__buf_free(&path);
     return e;
 }
 
-// Locks a directory that is to be cleared, which may have no room for a lock, or be gone: then that is done without it.
-static ckpt_err ckpt__folder_lock_many(int *fd, ckpt__buf *path, const char *dir) {
-    ckpt__buf_fmt(path, "%s" CKPT__FOLDER_SPLIT, dir);
-    ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_lock(fd, ckpt__buf_cstr(path));
-    if (e == CKPT_OK || e == CKPT_EXISTS || path->err != CKPT_OK) return e;
-    (void)ckpt__os_remove(path->data);
-    return CKPT_OK;
+// CKPT_EXISTS: a split comes to its end in this directory, whose files gc then leaves alone (*stays). Asked without touching its
+// lock. Of one that cannot be opened, or that nothing but the word of another machine keeps, time must tell: it may be dead.
+static ckpt_err ckpt__folder_check_split(const ckpt__folder_change *c, const char *dir, bool *stays) {
+    ckpt__buf path;
+    ckpt__os_info info;
+    ckpt__buf_init(&path, &c->f->allocator);
+    ckpt__buf_fmt(&path, "%s" CKPT__FOLDER_SPLIT, dir);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK && ckpt__os_lstat(ckpt__buf_cstr(&path), &info) == CKPT_OK && info.is_file) {
+        bool fresh = ckpt__os_time() - info.mtime <= CKPT__FOLDER_HOUR;
+        int fd = ckpt__os_open(path.data, O_RDONLY, 0);
+        bool held = fd >= 0 ? ckpt__os_lock_is_held(fd) : fresh && !ckpt__os_is_gone(path.data);
+        if (held && (fresh || !ckpt__os_lock_is_word(path.data))) {
+            ckpt__os_holder h = ckpt__os_read_holder(fd);
+            (void)ckpt__os_lock_busy(path.data, &h);
+            e = ckpt__error_prefix(CKPT_EXISTS, "another checkpoint is just being put in place of %s", dir);
+        }
+        ckpt__os_drop(fd);
+    }
+    *stays = e == CKPT_EXISTS && c->gc != NULL;
+    if (*stays) ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "it stays: %s", ckpt__error_last.text);
+    ckpt__buf_free(&path);
+    return *stays ? CKPT_OK : e;
+}
+
+// The same for a line that leaves, or would.
+static ckpt_err ckpt__folder_spare(const ckpt__folder_change *c, ckpt__index_line *l) {
+    ckpt__buf dir;
+    bool stays = false;
+    if (!l->leaves || !ckpt__folder_is_many(l->name)) return CKPT_OK;
+    ckpt__buf_init(&dir, &c->f->allocator);
+    ckpt__folder_path(&dir, c->ix, l->name);
+    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__folder_check_split(c, dir.data, &stays);
+    l->leaves = !stays;
+    ckpt__buf_free(&dir);
+    return e;
 }
 
 // The same for a line that leaves; then the directory goes, and the one above it below the folder, if nothing else is in them.
-// half: only as long as there is no .metadata. What a split is about to complete gc leaves alone.
-static ckpt_err ckpt__folder_delete_many(const ckpt__folder_change *c, const char *name, bool half) {
-    ckpt__buf dir, path, lock;
+static ckpt_err ckpt__folder_delete_many(const ckpt__folder_change *c, const char *name) {
+    ckpt__buf dir, path;
     uint64_t size = 0;
-    int held = -1;
     ckpt__buf_init(&dir, &c->f->allocator);
     ckpt__buf_init(&path, &c->f->allocator);
-    ckpt__buf_init(&lock, &c->f->allocator);
     ckpt__folder_path(&dir, c->ix, name);
-    ckpt__index_path(&path, c->ix, name);
-    ckpt_err e = dir.err != CKPT_OK ? dir.err : path.err;
-    if (e == CKPT_OK) e = ckpt__folder_lock_many(&held, &lock, dir.data);
-    bool leave = (e == CKPT_EXISTS && c->gc != NULL) || (e == CKPT_OK && half && !ckpt__os_is_gone(path.data));
-    if (e == CKPT_OK && !leave) e = ckpt__folder_clear(dir.data, &size, &c->f->allocator);
-    ckpt__folder_unlock(held, &lock);
+    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__folder_clear(dir.data, &size, &c->f->allocator);
     const char *base = ckpt__os_path_base(name), *slash = base > name ? strchr(name, '/') : NULL;
-    if (e == CKPT_OK && !leave) {
+    if (e == CKPT_OK) {
         path.len = 0;
         if (base > name) ckpt__buf_add(&path, name, (size_t)(base - name) - 1);
         else ckpt__buf_text(&path, ".");
@@ -58569,7 +58594,7 @@ static ckpt_err ckpt__folder_delete_many(const ckpt__folder_change *c, const cha
     }
     ckpt__buf_free(&dir);
     ckpt__buf_free(&path);
-    return leave || e == CKPT_NOT_FOUND ? CKPT_OK : e;
+    return e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
 // Deletes one file whose line has left the index, and its sub-folder when that is empty then.
@@ -58577,7 +58602,7 @@ static ckpt_err ckpt__folder_delete(const ckpt__folder_change *c, const ckpt__in
     ckpt__buf path, dir;
     ckpt__os_info info;
     int held = -1;
-    if (ckpt__folder_is_many(l->name)) return ckpt__folder_delete_many(c, l->name, false);
+    if (ckpt__folder_is_many(l->name)) return ckpt__folder_delete_many(c, l->name);
     ckpt__buf_init(&path, &c->f->allocator);
     ckpt__buf_init(&dir, &c->f->allocator);
     ckpt__index_path(&path, c->ix, l->name);
@@ -58603,7 +58628,7 @@ static ckpt_err ckpt__folder_delete(const ckpt__folder_change *c, const ckpt__in
 static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     ckpt__index gone;
     ckpt__folder_links own;
-    bool moves = false, finds = c->links == NULL;
+    bool moves = false, spared = false, finds = c->links == NULL;
     ckpt__buf_init(&c->successor, &c->f->allocator);
     ckpt_err e = ckpt__index_init(&gone, &c->f->allocator, c->f->index.folder);
     ckpt_err found = finds ? ckpt__folder_find_links(&own, c->f, true) : CKPT_OK;
@@ -58614,6 +58639,12 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     if (e == CKPT_OK && must_verify && c->successor.len == 0)
         e = ckpt__error_set(CKPT_CORRUPT, "nothing was deleted in %s: of the checkpoints that would stay none verifies",
                             c->f->index.folder);
+    for (size_t i = 0; i < c->ix->count && e == CKPT_OK; i++) {         // to verify it may have taken long
+        bool leaves = c->ix->lines[i].leaves;
+        e = ckpt__folder_spare(c, &c->ix->lines[i]);
+        spared = spared || leaves != c->ix->lines[i].leaves;
+    }
+    if (e == CKPT_OK && spared) e = ckpt__folder_mark_links(c, &moves);
     if (e == CKPT_OK) e = ckpt__folder_move_links(c);
     for (size_t i = 0; i < c->ix->count && e == CKPT_OK; ) {
         if (!c->ix->lines[i].leaves) { i++; continue; }
@@ -58669,7 +58700,8 @@ static ckpt_err ckpt__folder_remove(ckpt_folder *f, size_t i) {
         c.f = f;
         c.ix = &ix;
         for (size_t k = 0; k < ix.count; k++) ix.lines[k].leaves = k == (size_t)at;
-        e = ckpt__folder_retire(&c, false);
+        e = ckpt__folder_spare(&c, &ix.lines[at]);
+        if (e == CKPT_OK) e = ckpt__folder_retire(&c, false);
     }
     ckpt__folder_leave(&ix);
     ckpt__folder_unlock(fd, &lock);
@@ -58803,6 +58835,7 @@ static ckpt_err ckpt__folder_choose(const ckpt__folder_change *c, const ckpt__in
         ckpt__index_line *l = &ix->lines[i];
         if (c->gc->damaged && !l->apart && l->state == CKPT__INDEX_DAMAGED && !l->pinned)
             e = ckpt__folder_is_damaged(c, l, &l->leaves);
+        if (e == CKPT_OK) e = ckpt__folder_spare(c, l);
         *n += l->leaves;
     }
     return e;
@@ -58945,14 +58978,16 @@ static ckpt_err ckpt__folder_sweep_halves(ckpt__folder_change *c) {
     for (size_t at = 0; at < h.names.len && e == CKPT_OK; at += strlen(h.names.data + at) + 1) {
         const char *name = h.names.data + at;
         ckpt__folder_many m;
-        bool ours = false;
+        bool ours = false, stays = false;
         int line = ckpt__index_find(c->ix, name);
         if (line >= 0 && c->ix->lines[line].pinned) continue;
         ckpt__folder_path(&dir, c->ix, name);
         e = dir.err != CKPT_OK ? dir.err : ckpt__folder_many_look(&m, dir.data, a);
         if (dir.err != CKPT_OK) break;
-        bool old = c->gc->unfinished_now || ckpt__os_time() - m.touched > 3600;
+        bool old = c->gc->unfinished_now || ckpt__os_time() - m.touched > CKPT__FOLDER_HOUR;
         if (e == CKPT_OK && !m.listed && !m.busy && old) e = ckpt__folder_half_is_ours(&m, a, &ours);
+        if (e == CKPT_OK && ours) e = ckpt__folder_check_split(c, dir.data, &stays);
+        ours = ours && !stays && ckpt__folder_is_half(dir.data, a);             // a split may have completed it meanwhile
         if (e == CKPT_OK && ours && c->gc->dry_run) {
             dir.len = 0;
             if (ckpt__os_path_base(name) > name) ckpt__buf_add(&dir, name, (size_t)(ckpt__os_path_base(name) - name) - 1);
@@ -58961,7 +58996,7 @@ static ckpt_err ckpt__folder_sweep_halves(ckpt__folder_change *c) {
             ckpt__buf_add(&c->going, dir.data, dir.len + 1);
         }
         ckpt__folder_many_free(&m);
-        if (e == CKPT_OK && ours && !c->gc->dry_run) e = ckpt__folder_delete_many(c, name, true);
+        if (e == CKPT_OK && ours && !c->gc->dry_run) e = ckpt__folder_delete_many(c, name);
     }
     ckpt__buf_free(&h.names);
     ckpt__buf_free(&h.last.name);

@@ -745,47 +745,128 @@ static void remove_between(const char *name, const char *path) {
     ckpt_folder_close(f);
 }
 
-// A checkpoint that a split is about to replace is not removed; the lock of a split that was killed holds nobody up, and goes too.
-static void test_split_lock_of_others(void **state) {
-    (void)state;
+// ep1 is damaged, the index knows that, and `latest` leads there.
+static const char *make_damaged(void) {
+    const char *dir = make_folder(2, ".pt");
     ckpt_gc_desc g;
     memset(&g, 0, sizeof g);
+    util_write_text(util_join(dir, "ep1/__0_0.pt"), "damaged");
+    ckpt_folder *f = look(dir);
+    ok(ckpt_folder_gc(f, &g));                      // notes both
+    assert_int_equal(ckpt_folder_verify(f, ckpt_folder_find(f, "ep1")), CKPT_CORRUPT);
+    assert_true(entry(f, "ep1").damaged);
+    ckpt_folder_close(f);
+    assert_int_equal(symlink("ep1", util_join(dir, "latest")), 0);
+    return dir;
+}
+
+// A checkpoint that a split is about to replace is not removed, and neither its line nor a link to it changes.
+static void test_split_lock_of_others(void **state) {
+    (void)state;
     memset(&moment, 0, sizeof moment);
-    g.unfinished_now = true;
-    moment.tidy = make_folder(2, ".pt");
+    moment.tidy = make_damaged();
+    const char *index = util_join(moment.tidy, ".ckpt-index.jsonl"), *was = util_read(index, NULL);
     rival.err = CKPT_MISMATCH;
     fault_set_spy(remove_between);
     ok(convert(util_join(moment.tidy, "ep2"), util_join(moment.tidy, "ep1"), 1, ".pt", false, NULL));
     fault_set_spy(NULL);
     assert_int_equal(rival.err, CKPT_EXISTS);
     ok(ckpt_verify(util_join(moment.tidy, "ep1"), NULL));
-    util_write_text(util_join(moment.tidy, "ep1/.ckpt-split"), "");
-    util_write_text(util_join(moment.tidy, "ep2/.ckpt-split"), "");
-    ckpt_folder *f = look(moment.tidy);
-    ok(ckpt_folder_remove(f, ckpt_folder_find(f, "ep1")));
-    assert_false(util_exists(util_join(moment.tidy, "ep1")));
-    assert_int_equal(unlink(util_join(moment.tidy, "ep2/.metadata")), 0);
-    ok(ckpt_folder_gc(f, &g));
-    assert_false(util_exists(util_join(moment.tidy, "ep2")));
+    assert_string_equal(util_link_target(util_join(moment.tidy, "latest")), "ep1");
+    assert_string_equal(util_read(index, NULL), was);
+}
+
+static int  spared;
+static bool spared_dry;
+
+static void note_spared(ckpt_log_level level, const char *msg, void *user) {
+    (void)user;
+    spared += level == CKPT_LOG_WARN && strstr(msg, "it stays: another checkpoint is just being put in place of") != NULL;
+}
+
+static void count_removed(const char *name, uint64_t size, void *user) {
+    (void)name;
+    (void)size;
+    (void)user;
+    gone++;
+}
+
+static ckpt_err tidy_damaged(const char *dir) {
+    ckpt_folder *f = NULL;
+    ckpt_folder_desc d;
+    ckpt_gc_desc g;
+    memset(&d, 0, sizeof d);
+    memset(&g, 0, sizeof g);
+    d.folder = dir;
+    d.logger.fn = note_spared;
+    g.damaged = g.unfinished_now = true;
+    g.dry_run = spared_dry;
+    g.removed = count_removed;
+    spared = gone = 0;
+    ok(ckpt_folder_open(&f, &d));
+    ckpt_err e = ckpt_folder_gc(f, &g);
     ckpt_folder_close(f);
+    return e;
 }
 
-static void no_room_for_lock(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strstr(path, "/.ckpt-split") != NULL) fault_arm_here("open", ENOSPC);
+static void tidy_between(const char *name, const char *path) {
+    (void)name;
+    if (moment.busy || strstr(path, "/..metadata.") == NULL) return;
+    moment.busy = true;
+    rival.err = tidy_damaged(moment.tidy);
 }
 
-// Where there is no room for that lock a checkpoint is removed without it.
-static void test_remove_without_lock(void **state) {
+// gc leaves the line and the files of such a one as they are, says so, and does the rest.
+static void test_split_spared(void **state) {
     (void)state;
-    const char *dir = make_folder(2, ".pt");
-    ckpt_folder *f = look(dir);
-    fault_set_spy(no_room_for_lock);
-    ckpt_err e = ckpt_folder_remove(f, ckpt_folder_find(f, "ep1"));
-    fault_set_spy(NULL);
-    assert_true(fault_disarm());
-    ok(e);
-    ckpt_folder_close(f);
-    assert_false(util_exists(util_join(dir, "ep1")));
+    for (int dry = 0; dry < 2; dry++) {
+        memset(&moment, 0, sizeof moment);
+        moment.tidy = make_damaged();
+        spared_dry = dry > 0;
+        rival.err = CKPT_MISMATCH;
+        fault_set_spy(tidy_between);
+        ok(convert(util_join(moment.tidy, "ep2"), util_join(moment.tidy, "ep1"), 1, ".pt", false, NULL));
+        fault_set_spy(NULL);
+        ok(rival.err);
+        assert_int_equal(spared, 1);
+        assert_int_equal(gone, 0);
+        assert_non_null(strstr(util_read(util_join(moment.tidy, ".ckpt-index.jsonl"), NULL), "\"ep1/"));
+        ok(ckpt_verify(util_join(moment.tidy, "ep1"), NULL));
+    }
+    spared_dry = false;
+}
+
+static void no_opening_of_lock(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/.ckpt-split") != NULL) fault_arm_here("open", EACCES);
+}
+
+// The lock of a split that was killed keeps nobody away, and goes too. One that cannot be opened, or that is only the word of another
+// machine where there are no locks, does so for an hour.
+static void test_split_lock_of_dead(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        const char *dir = make_folder(2, ".pt");
+        util_write_text(util_join(dir, "ep1/.ckpt-split"), how == 1 ? "1 another-machine 17\n" : "");
+        util_write_text(util_join(dir, "ep2/.ckpt-split"), how == 1 ? "1 another-machine 17\n" : "");
+        fault_no_locks = how == 1;
+        if (how == 2) fault_set_spy(no_opening_of_lock);
+        ckpt_folder *f = look(dir);
+        if (how > 0) assert_int_equal(ckpt_folder_remove(f, ckpt_folder_find(f, "ep1")), CKPT_EXISTS);
+        if (how > 0) old(dir, "ep1/.ckpt-split");
+        ok(ckpt_folder_remove(f, ckpt_folder_find(f, "ep1")));
+        ckpt_folder_close(f);
+        assert_false(util_exists(util_join(dir, "ep1")));
+        assert_int_equal(unlink(util_join(dir, "ep2/.metadata")), 0);
+        ok(tidy_damaged(dir));
+        assert_int_equal(spared, how > 0);
+        assert_int_equal(util_exists(util_join(dir, "ep2")), how > 0);
+        if (how > 0) old(dir, "ep2/.ckpt-split");
+        ok(tidy_damaged(dir));
+        assert_false(util_exists(util_join(dir, "ep2")));
+        fault_set_spy(NULL);
+        (void)fault_disarm();
+        fault_no_locks = false;
+    }
 }
 
 // A directory that another split makes while the source is read was not there to be replaced.
@@ -905,7 +986,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
     cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared),
     cmocka_unit_test(test_split_rivals_calls), cmocka_unit_test(test_split_without_locks), cmocka_unit_test(test_split_tidied),
-    cmocka_unit_test(test_split_tidied_calls), cmocka_unit_test(test_split_lock_of_others), cmocka_unit_test(test_remove_without_lock),
+    cmocka_unit_test(test_split_tidied_calls), cmocka_unit_test(test_split_lock_of_others), cmocka_unit_test(test_split_spared), cmocka_unit_test(test_split_lock_of_dead),
     cmocka_unit_test(test_split_whole),
     cmocka_unit_test(test_no_memory_convert),
     cmocka_unit_test(test_no_memory_folder)
