@@ -16968,7 +16968,8 @@ static bool ckpt__index_has_mark(const ckpt__index_names *names) {
 // What a walk does beside listing files: DIRS, it calls for the directories too, before what is in them; OWN, it does not enter
 // the folders of other runs, which have their own savers, indexes and locks. Such a walk is of who changes things: of what cannot
 // be looked at for the moment it tells, as neither file, directory nor link, and the thread's last sentence says why. ALL, it is
-// of who may miss nothing: so it tells, in all folders, and whoever is told judges whether that may be a directory he needs.
+// of who may miss nothing: so it tells, in all folders, and of directories that can be looked at but not listed; whoever is told
+// judges whether that may be a directory he needs.
 enum { CKPT__INDEX_DIRS = 1, CKPT__INDEX_OWN = 2, CKPT__INDEX_ALL = 4 };
 
 // Lists the regular files and the links below the folder, down to `depth` levels of directories, as relative names; links are not
@@ -16992,6 +16993,14 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
         ckpt__os_path_join(&path, folder, queue.data + dir);
         e = ckpt__os_list(queue.data[dir] == 0 ? folder : ckpt__buf_cstr(&path), ckpt__index_collect, &names);
         if ((e == CKPT_NOT_FOUND || e == CKPT_AUTH) && level > 1) e = CKPT_OK;      // gone meanwhile; lost+found
+        if (e != CKPT_OK && e != CKPT_NOMEM && level > 1 && (how & CKPT__INDEX_ALL) != 0) {
+            ckpt__os_info unseen;
+            memset(&unseen, 0, sizeof unseen);
+            names.count = 0;                                                        // of some that came before it failed
+            rel.len = 0;
+            ckpt__buf_text(&rel, queue.data + dir);
+            e = rel.err != CKPT_OK ? rel.err : each(ckpt__buf_cstr(&rel), &unseen, user);
+        }
         if (e == CKPT_OK && (how & CKPT__INDEX_OWN) != 0 && level > 1 && ckpt__index_has_mark(&names)) names.count = 0;
         const char *p = names.text.data;
         for (size_t i = 0; i < names.count && e == CKPT_OK; i++, p += strlen(p) + 1) {

@@ -388,6 +388,33 @@ static void test_levels_of_run_name(void **state) {
     }
 }
 
+static void hide_names(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (strcmp(name, "opendir") == 0 && strcmp(path, hidden.path) == 0) fault_arm_here("opendir", EIO);
+}
+
+// What can be looked at, but not listed, is judged as what cannot be looked at: a stranger is in nobody's way, a folder of checkpoints is.
+static void test_stranger_is_not_listed(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const char *dir = util_temp_dir(), *name = i == 0 ? "s3mount" : "ep0";
+        run *r = run_new(dir);
+        r->d.filename = "ep{epoch}/ba{batch}.pt";
+        run_open(r);
+        run_save(r, 10);
+        ckpt_timestamp t;
+        hidden.path = util_join(dir, name);
+        if (i == 0) util_mkdir(hidden.path);
+        FAULT_SET(fault_watch, hide_names);
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        FAULT_SET(fault_watch, NULL);
+        assert_true(fault_disarm());
+        if (e != (i == 0 ? CKPT_OK : CKPT_IO)) fail_msg("%d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+        if (e != CKPT_OK) assert_non_null(strstr(ckpt_last_error(), "/ep0"));
+        run_end(r);
+    }
+}
+
 static void hide_target(const char *name, const char *path) {
     if (strcmp(name, "stat") == 0 && strcmp(path, hidden.path) == 0) fault_arm_here("stat", EACCES);
 }
@@ -1263,7 +1290,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_lost_and_damaged_index),
         cmocka_unit_test(test_index_out_of_reach),
         cmocka_unit_test(test_folder_does_not_answer), cmocka_unit_test(test_file_does_not_answer),
-        cmocka_unit_test(test_folder_below_does_not_answer), cmocka_unit_test(test_stranger_does_not_answer),
+        cmocka_unit_test(test_folder_below_does_not_answer), cmocka_unit_test(test_stranger_does_not_answer), cmocka_unit_test(test_stranger_is_not_listed),
         cmocka_unit_test(test_levels_of_run_name), cmocka_unit_test(test_link_to_what_is_barred), cmocka_unit_test(test_no_metric_is_noted), cmocka_unit_test(test_found_is_noted),
         cmocka_unit_test(test_folder_of_others_below),
         cmocka_unit_test(test_latest_link_is_a_hint_only),
