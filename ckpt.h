@@ -55270,8 +55270,11 @@ static ckpt_err ckpt__resume_share_metrics(ckpt_saver *s) {
     for (size_t at = 0; at + sizeof m <= all.len && e == CKPT_OK; at += sizeof m) {
         memcpy(&m, all.data + at, sizeof m);
         ckpt__resume_take_metric(&s->index, &m);
-        for (int k = 0; k < s->remote_count && (m.known || m.unasked); k++)
-            ckpt__resume_take_metric(&s->remotes[k].ledger, &m);
+        for (int k = 0; k < s->remote_count && (m.known || m.unasked); k++) {
+            ckpt__index *ledger = &s->remotes[k].ledger;
+            int there = m.known ? -1 : ckpt__remote_find(ledger, m.number);
+            if (there < 0 || !ledger->lines[there].has_metric) ckpt__resume_take_metric(ledger, &m);    // none unlearns one
+        }
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
     if (e == CKPT_OK && s->rule.keep != CKPT_KEEP_ALL)      // alike on all ranks
