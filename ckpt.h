@@ -17149,8 +17149,8 @@ static bool ckpt__index_is_unasked(const ckpt__index *ix, ckpt_err e) {
 }
 
 // Asks the run's files for their metric, where the index has none, or that of another rule. What is damaged has none.
-// *packed: how many were not asked because they are compressed.
-static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed) {
+// *packed: how many were not asked because they are compressed. *moved: some had but a guessed number, and have their own now.
+static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed, bool *moved) {
     ckpt__error_record kept;
     ckpt__buf path;
     ckpt__error_take(&kept);
@@ -17167,6 +17167,8 @@ static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed) {
         e = path.err != CKPT_OK ? path.err : ckpt__file_open(&f, ckpt__buf_cstr(&path), &ix->allocator);
         if (e == CKPT_OK) {
             (void)ckpt__index_describe_file(ix, &about, f);
+            *moved = *moved || (about.number > 0 && about.number != l->number);
+            if (about.number > 0) l->number = about.number;
             l->has_metric = true;
             l->metric = about.has_metric ? about.metric : (double)NAN;      // which is never best, and is not asked for again
         }
@@ -50388,7 +50390,9 @@ static ckpt_err ckpt__saver_mark_others(const ckpt_saver *s, ckpt__index *ix, co
 // compressed ones of 30 GB it would take hours, in which the other ranks wait.
 static ckpt_err ckpt__saver_measure(ckpt_saver *s) {
     size_t packed = 0;
-    ckpt_err e = s->index.remeasure ? ckpt__index_measure(&s->index, &packed) : CKPT_OK;
+    bool moved = false;
+    ckpt_err e = s->index.remeasure ? ckpt__index_measure(&s->index, &packed, &moved) : CKPT_OK;
+    if (moved) ckpt__index_sort(&s->index);
     if (packed > 0 && !s->told_packed)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s: of %llu compressed checkpoints the index has no %s, and they are not "
                         "unpacked to ask for it: none of them counts as the best (pin what is to stay)", s->root,
@@ -55223,16 +55227,21 @@ static void ckpt__resume_take_metric(ckpt__index *ix, const ckpt__resume_metric 
 
 // What some rank lacks, or knows to be damaged, is the best on none: after a machine was replaced the others would keep it for
 // nothing, and let the best go of what all have. Ledgers keep their metrics: stores still have what a machine has lost.
+// Where the index is lost, what could not be asked has but a guessed number, and may be any: that rank lacks none, and what
+// rank 0 has not noted may be what it could not ask.
 // noted: by rank 0; `known` becomes whether all have it. Collective.
 static ckpt_err ckpt__resume_narrow_best(ckpt_saver *s, ckpt__resume_metric *noted, size_t count) {
     enum { MOST = 256 };
     int64_t have[MOST];
     ckpt_err e = CKPT_OK;
+    bool unsure = false, untold = false;
+    for (size_t i = 0; i < s->index.count && !unsure; i++) unsure = s->index.lines[i].unasked && !s->index.lines[i].others;
+    for (size_t k = 0; k < count; k++) untold = untold || noted[k].unasked;
     for (size_t i = 0; i < count && e == CKPT_OK; i += (size_t)MOST) {
         size_t n = count - i < (size_t)MOST ? count - i : (size_t)MOST;
         for (size_t k = 0; k < n; k++) {
             int at = ckpt__remote_find(&s->index, noted[i + k].number);
-            have[k] = at >= 0 && !s->index.lines[at].others && s->index.lines[at].state != CKPT__INDEX_DAMAGED;
+            have[k] = at < 0 ? unsure : !s->index.lines[at].others && s->index.lines[at].state != CKPT__INDEX_DAMAGED;
         }
         e = ckpt__ranks_min(&s->crew, have, (int)n);
         for (size_t k = 0; k < n; k++) noted[i + k].known = have[k] != 0;
@@ -55240,9 +55249,12 @@ static ckpt_err ckpt__resume_narrow_best(ckpt_saver *s, ckpt__resume_metric *not
     ckpt__os_mutex_lock(&s->shared->lock);
     for (size_t i = 0; i < s->index.count && e == CKPT_OK; i++) {
         ckpt__index_line *l = &s->index.lines[i];
-        bool common = l->number == 0 || l->others;
-        for (size_t k = 0; k < count && !common; k++) common = noted[k].known && noted[k].number == l->number;
-        l->has_metric = l->has_metric && common;
+        bool common = l->number == 0 || l->others, listed = false;
+        for (size_t k = 0; k < count && !listed; k++) {
+            listed = noted[k].number == l->number;
+            common = common || (listed && noted[k].known);
+        }
+        l->has_metric = l->has_metric && (common || (untold && !listed));
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
     return e;

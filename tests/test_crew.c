@@ -5253,9 +5253,11 @@ static void test_tars_fetched(void **state) {
     }
 }
 
+static int best_batch = 1;
+
 // A loss of each rank's own, which is rank 0's where it is asked which save is the best: saves up to p->saves.
 static void tars_best(tr_rank *r, void *arg) {
-    static const double loss[2][5] = { { 0, 1, 5, 6, 7 }, { 0, 9, 5.5, 6.5, 7.5 } };
+    static const double loss[2][6] = { { 0, 1, 5, 6, 7, 8 }, { 0, 9, 5.5, 6.5, 7.5, 8.5 } };
     plan *p = (plan *)arg;
     bucket *b = (bucket *)p->with;
     ckpt_uploader *u;
@@ -5270,7 +5272,7 @@ static void tars_best(tr_rank *r, void *arg) {
         for (int i = (int)t.batch + 1; i <= p->saves; i++) {
             ckpt_timestamp at = at_batch(i);
             TR_OK(r, ckpt_saver_fence(m->s));
-            m->loss = loss[r->rank][i];
+            m->loss = loss[r->rank][i < 3 && best_batch == 2 ? 3 - i : i];
             TR_OK(r, ckpt_saver_batch_end(m->s, &at));
             TR_OK(r, ckpt_saver_wait(m->s, 0));
         }
@@ -5278,8 +5280,10 @@ static void tars_best(tr_rank *r, void *arg) {
     member_end_stores(m, &u, 1, false);
 }
 
+static const char *unread = "/ba1-rank0";
+
 static void best_is_unread(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strstr(path, "/ba1-rank0") != NULL) fault_arm_here("open", ECOMM);
+    if (strcmp(name, "open") == 0 && strstr(path, unread) != NULL) fault_arm_here("open", ECOMM);
 }
 
 // All ranks keep the same best one, here and in the store, also where one has fetched its tarball, or found it without its index, or the
@@ -5331,6 +5335,59 @@ static void test_tars_best_of_some(void **state) {
                                 util_fmt("ba2-rank%d.pt.tar ba3-rank%d.pt.tar latest-rank%d.pt.tar", i, i, i));
         bucket_end(b);
     }
+}
+
+// A rank has lost its index, and cannot ask its tarball of the best, which so gets another number than it has: all keep theirs, also
+// when it can be asked again.
+static void test_tars_best_unread(void **state) {
+    (void)state;
+    best_batch = 2;
+    for (int rank = 0; rank < 2; rank++) {
+        bucket *b = bucket_new(NULL);
+        plan p = tars_plan(b, 1, 3);
+        p.apart = true;
+        p.best = "min:state/metrics/loss";
+        tr_run(tr_new(2), tars_best, &p);
+        assert_int_equal(unlink(util_join(p.dir, rank == 0 ? "rank0/.ckpt-index.jsonl" : "rank1/.ckpt-index-rank1.jsonl")), 0);
+        p.number = 3;
+        p.saves = 4;
+        unread = rank == 0 ? "/ba2-rank0" : "/ba2-rank1";
+        for (; p.saves < 6; p.saves++) {
+            if (p.saves == 4) fault_set_spy(best_is_unread);
+            tr_run(tr_new(2), tars_best, &p);
+            fault_set_spy(NULL);
+            assert_true(fault_disarm() || p.saves > 4);
+            for (int i = 0; i < 2; i++) {
+                const char *names = names_in(util_join(p.dir, util_fmt("rank%d", i)));
+                if (strstr(names, "ba2-rank") == NULL) fail_msg("%d, %d: %s", rank, p.saves, names);
+            }
+        }
+        bucket_end(b);
+    }
+    best_batch = 1;
+    unread = "/ba1-rank0";
+}
+
+// What a store is known to have, and how good it is, is not forgotten because rank 0 cannot ask its own for a while.
+static void test_tars_best_unread_in_store(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    plan p = tars_plan(b, 1, 2);
+    p.apart = true;
+    p.best = "min:state/metrics/loss";
+    tr_run(tr_new(2), tars_best, &p);
+    assert_int_equal(unlink(util_join(p.dir, "rank0/.ckpt-index.jsonl")), 0);
+    p.number = 2;
+    p.saves = 3;
+    fault_set_spy(best_is_unread);
+    tr_run(tr_new(2), tars_best, &p);
+    fault_set_spy(NULL);
+    assert_true(fault_disarm());
+    util_remove_tree(util_join(p.dir, "rank0"));
+    p.saves = 4;
+    tr_run(tr_new(2), tars_best, &p);
+    assert_string_equal(bucket_names(b), "run%ba1-rank0.pt.tar run%ba1-rank1.pt.tar run%ba4-rank0.pt.tar run%ba4-rank1.pt.tar");
+    bucket_end(b);
 }
 
 // A rank's server does not answer when it is asked for its tarball, and no store has one: that does not make it one that is not there.
@@ -6729,6 +6786,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_tars),
         cmocka_unit_test(test_tars_offline), cmocka_unit_test(test_tars_replaced), cmocka_unit_test(test_folders_replaced),
         cmocka_unit_test(test_tars_fetched), cmocka_unit_test(test_tars_best), cmocka_unit_test(test_tars_best_of_some),
+        cmocka_unit_test(test_tars_best_unread), cmocka_unit_test(test_tars_best_unread_in_store),
         cmocka_unit_test(test_tars_unseen), cmocka_unit_test(test_tars_unasked),
         cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
