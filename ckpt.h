@@ -17167,8 +17167,9 @@ static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed, bool *moved
         e = path.err != CKPT_OK ? path.err : ckpt__file_open(&f, ckpt__buf_cstr(&path), &ix->allocator);
         if (e == CKPT_OK) {
             (void)ckpt__index_describe_file(ix, &about, f);
-            *moved = *moved || (about.number > 0 && about.number != l->number);
-            if (about.number > 0) l->number = about.number;
+            bool guessed = about.number > 0 && about.number != l->number && !l->has_checksum;     // else the file was replaced
+            *moved = *moved || guessed;
+            if (guessed) l->number = about.number;
             l->has_metric = true;
             l->metric = about.has_metric ? about.metric : (double)NAN;      // which is never best, and is not asked for again
         }
@@ -58418,6 +58419,7 @@ typedef struct ckpt__folder_change {
     bool               repair;      // links that lead nowhere move too
     int                rank;        // whose index it is
     const ckpt_gc_desc *gc;         // for its hook; may be NULL
+    double             judged;      // when gc began to look
     ckpt__buf          going;       // dry run: unfinished directories that would go, each with its NUL
 } ckpt__folder_change;
 
@@ -58597,16 +58599,44 @@ static ckpt_err ckpt__folder_spare(const ckpt__folder_change *c, ckpt__index_lin
     return e;
 }
 
+// Is there a .metadata that was put after gc had looked?
+static bool ckpt__folder_is_anew(const ckpt__folder_change *c, const char *dir) {
+    ckpt__buf path;
+    ckpt__os_info info;
+    ckpt__buf_init(&path, &c->f->allocator);
+    ckpt__os_path_join(&path, dir, CKPT__SHARD_META);
+    bool anew = c->gc != NULL && path.err == CKPT_OK && ckpt__os_lstat(ckpt__buf_cstr(&path), &info) == CKPT_OK &&
+        info.mtime >= c->judged;
+    ckpt__buf_free(&path);
+    return anew;
+}
+
+// Clears it with the lock of splits, if that can be had: one may have begun, or come to its end, since the last look.
+static ckpt_err ckpt__folder_clear_alone(const ckpt__folder_change *c, const char *dir, uint64_t *size, bool *stays) {
+    ckpt__buf lock;
+    int fd = -1;
+    *stays = false;
+    ckpt__buf_init(&lock, &c->f->allocator);
+    ckpt__buf_fmt(&lock, "%s" CKPT__FOLDER_SPLIT, dir);
+    ckpt_err e = lock.err;
+    if (e == CKPT_OK && ckpt__os_lock(&fd, ckpt__buf_cstr(&lock)) == CKPT_EXISTS) e = ckpt__folder_check_split(c, dir, stays);
+    *stays = *stays || ckpt__folder_is_anew(c, dir);
+    if (e == CKPT_OK && !*stays) e = ckpt__folder_clear(dir, size, &c->f->allocator);
+    ckpt__folder_unlock(fd, &lock);
+    return e;
+}
+
 // The same for a line that leaves; then the directory goes, and the one above it below the folder, if nothing else is in them.
 static ckpt_err ckpt__folder_delete_many(const ckpt__folder_change *c, const char *name) {
     ckpt__buf dir, path;
     uint64_t size = 0;
+    bool stays = false;
     ckpt__buf_init(&dir, &c->f->allocator);
     ckpt__buf_init(&path, &c->f->allocator);
     ckpt__folder_path(&dir, c->ix, name);
-    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__folder_clear(dir.data, &size, &c->f->allocator);
+    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__folder_clear_alone(c, dir.data, &size, &stays);
     const char *base = ckpt__os_path_base(name), *slash = base > name ? strchr(name, '/') : NULL;
-    if (e == CKPT_OK) {
+    if (e == CKPT_OK && !stays) {
         path.len = 0;
         if (base > name) ckpt__buf_add(&path, name, (size_t)(base - name) - 1);
         else ckpt__buf_text(&path, ".");
@@ -59086,6 +59116,7 @@ static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_des
     c.links = links;
     c.repair = true;
     c.gc = d;
+    c.judged = ckpt__os_time();
     c.rank = rank;
     ckpt__buf_init(&c.going, &f->allocator);
     e = ckpt__folder_gc_run(&c, rule);

@@ -836,6 +836,42 @@ static void test_split_spared(void **state) {
     spared_dry = false;
 }
 
+static int late_fd;
+static bool late_ends;
+
+// When gc has looked, and its index is about to be written: a split takes its lock, or is made and ended.
+static void split_late(const char *name, const char *path) {
+    if (moment.busy || strcmp(name, "rename") != 0 || !ckpt__txt_ends(path, "/.ckpt-index.jsonl")) return;
+    moment.busy = true;
+    const char *to = util_join(moment.tidy, "ep1");
+    usleep(50000);                      // a file's time is that of the kernel's last tick
+    rival.err = late_ends ? convert(util_join(moment.tidy, "ep2"), to, 1, ".pt", false, NULL)
+        : ckpt__os_lock(&late_fd, util_join(to, ".ckpt-split"));
+}
+
+// A split that begins, or comes to its end, between gc's look and its deletions loses nothing.
+static void test_split_late(void **state) {
+    (void)state;
+    for (int ends = 0; ends < 2; ends++) {
+        memset(&moment, 0, sizeof moment);
+        moment.tidy = make_damaged();
+        const char *lock = util_join(moment.tidy, "ep1/.ckpt-split");
+        rival.err = CKPT_MISMATCH;
+        late_ends = ends > 0;
+        late_fd = -1;
+        fault_set_spy(split_late);
+        ok(tidy_damaged(moment.tidy));
+        fault_set_spy(NULL);
+        ok(rival.err);
+        assert_int_equal(spared, 1 - ends);
+        assert_int_equal(gone, 0);
+        assert_true(util_exists(util_join(moment.tidy, "ep1/.metadata")));
+        if (ends) ok(ckpt_verify(util_join(moment.tidy, "ep1"), NULL));
+        ckpt__os_unlock(late_fd, lock);
+        assert_false(util_exists(lock));
+    }
+}
+
 static void no_opening_of_lock(const char *name, const char *path) {
     if (strcmp(name, "open") == 0 && strstr(path, "/.ckpt-split") != NULL) fault_arm_here("open", EACCES);
 }
@@ -986,7 +1022,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
     cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared),
     cmocka_unit_test(test_split_rivals_calls), cmocka_unit_test(test_split_without_locks), cmocka_unit_test(test_split_tidied),
-    cmocka_unit_test(test_split_tidied_calls), cmocka_unit_test(test_split_lock_of_others), cmocka_unit_test(test_split_spared), cmocka_unit_test(test_split_lock_of_dead),
+    cmocka_unit_test(test_split_tidied_calls), cmocka_unit_test(test_split_lock_of_others), cmocka_unit_test(test_split_spared),
+    cmocka_unit_test(test_split_late), cmocka_unit_test(test_split_lock_of_dead),
     cmocka_unit_test(test_split_whole),
     cmocka_unit_test(test_no_memory_convert),
     cmocka_unit_test(test_no_memory_folder)
