@@ -59497,14 +59497,13 @@ static ckpt_err ckpt__folder_begin_split(ckpt__folder_convert *c) {
     ckpt__buf_init(&path, a);
     e = ckpt__folder_many_look(&m, to, a);
     for (size_t at = 0; at < m.names.len && e == CKPT_OK; at += strlen(m.names.data + at) + 1) {
-        const char *name = m.names.data + at;
-        int64_t edition = ckpt__folder_edition(name);
+        int64_t edition = ckpt__folder_edition(m.names.data + at);
         if (edition >= c->edition) c->edition = edition + 1;
-        ckpt__buf_add(&c->old, name, strlen(name) + 1);
     }
     if (e == CKPT_OK && c->edition > CKPT__INDEX_EDITIONS)
         e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was replaced too often: remove it first", to);
     for (int i = 0; i < 2 && e == CKPT_OK; i++) e = ckpt__folder_read_beside(c, CKPT__FOLDER_BESIDE[i], &path, &c->before[i]);
+    ckpt__buf_add(&c->old, m.names.data, m.names.len);
     ckpt__folder_many_free(&m);
     ckpt__buf_free(&path);
     return e != CKPT_OK ? e : c->old.err;

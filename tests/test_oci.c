@@ -146,6 +146,13 @@ static void refuses(ckpt_err e, const char *word) {
     assert_false(has(ckpt_last_error(), "correct horse"));
 }
 
+// The same while a variable has that value.
+static void refuses_with(const char *variable, const char *value, ckpt_err e, const char *word) {
+    setenv(variable, value, 1);
+    refuses(e, word);
+    unsetenv(variable);
+}
+
 static const char id_of_sample[] = "ocid1.tenancy.oc1..aaaaaaaatesttenancy/ocid1.user.oc1..aaaaaaaatestuser/a6:ce:c3:d5:32:a0:3b:27:6d:76:05:81:b6:96:37:a0";
 
 static void test_configuration(void **state) {
@@ -221,12 +228,8 @@ static void test_configuration_unseen(void **state) {
     assert_int_equal(rename(path, aside), 0);
     assert_int_equal(symlink(path, path), 0);
     refuses(CKPT_IO, ".oci/config");
-    setenv("OCI_RESOURCE_PRINCIPAL_VERSION", "2.2", 1);
-    refuses(CKPT_IO, ".oci/config");
-    unsetenv("OCI_RESOURCE_PRINCIPAL_VERSION");
-    setenv("OCI_CONFIG_FILE", util_join(path, "other"), 1);
-    refuses(CKPT_IO, ".oci/other");
-    unsetenv("OCI_CONFIG_FILE");
+    refuses_with("OCI_RESOURCE_PRINCIPAL_VERSION", "2.2", CKPT_IO, ".oci/config");
+    refuses_with("OCI_CONFIG_FILE", util_join(path, "other"), CKPT_IO, ".oci/other");
     // Who is the machine, or what it runs, needs no file, unless for the region: another one has other buckets.
     setenv("OCI_CLI_AUTH", "instance_principal", 1);
     refuses(CKPT_IO, ".oci/config");
@@ -237,21 +240,15 @@ static void test_configuration_unseen(void **state) {
     assert_string_equal(a.region, "phx");
     ckpt__auth_oci_free(&a);
     is(settle(&a, "DEFAULT", NULL), CKPT_IO);                   // one that is named counts
-    setenv("OCI_CLI_PROFILE", "DEFAULT", 1);
-    refuses(CKPT_IO, ".oci/config");
-    unsetenv("OCI_CLI_PROFILE");
-    setenv("OCI_CONFIG_FILE", util_join(path, "other"), 1);
-    refuses(CKPT_IO, ".oci/other");
-    unsetenv("OCI_CONFIG_FILE");
+    refuses_with("OCI_CLI_PROFILE", "DEFAULT", CKPT_IO, ".oci/config");
+    refuses_with("OCI_CONFIG_FILE", util_join(path, "other"), CKPT_IO, ".oci/other");
     setenv("OCI_CLI_AUTH", "api_key", 1);
     refuses(CKPT_IO, ".oci/config");
     setenv("OCI_CLI_AUTH", "resource_principal", 1);
     refuses(CKPT_AUTH, "OCI_RESOURCE_PRINCIPAL_VERSION");
     unsetenv("OCI_CLI_REGION");
     refuses(CKPT_IO, ".oci/config");
-    setenv("OCI_CLI_ENDPOINT", "https://example.com", 1);
-    refuses(CKPT_AUTH, "OCI_RESOURCE_PRINCIPAL_VERSION");
-    unsetenv("OCI_CLI_ENDPOINT");
+    refuses_with("OCI_CLI_ENDPOINT", "https://example.com", CKPT_AUTH, "OCI_RESOURCE_PRINCIPAL_VERSION");
     unsetenv("OCI_CLI_AUTH");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rename(aside, path), 0);

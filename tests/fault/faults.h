@@ -110,11 +110,19 @@ static double   fault_link_wait = 30;
 #define FAULT_GET(v) __atomic_load_n(&(v), __ATOMIC_SEQ_CST)
 #define FAULT_SET(v, x) __atomic_store_n(&(v), (x), __ATOMIC_SEQ_CST)
 
+FAULT_FN void fault_forget_hits(void) {
+    __atomic_store_n(&fault_hits, 0, __ATOMIC_SEQ_CST);
+    FAULT_SET(fault_where, "");
+}
+
+FAULT_FN void fault_note_hit(const char *name) {
+    if (__atomic_fetch_add(&fault_hits, 1, __ATOMIC_SEQ_CST) == 0) FAULT_SET(fault_where, name);
+}
+
 // The n-th call fails with `errnum`, those after it work again.
 FAULT_FN void fault_arm(int errnum, int nth) {
     __atomic_store_n(&fault_calls, 0, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&fault_hits, 0, __ATOMIC_SEQ_CST);
-    FAULT_SET(fault_where, "");
+    fault_forget_hits();
     FAULT_SET(fault_nth, nth);
     FAULT_SET(fault_stays, false);
     FAULT_SET(fault_only, NULL);
@@ -137,8 +145,7 @@ FAULT_FN void fault_arm_call(const char *name, int errnum, int nth) {
 
 // The next call of that name on this very thread fails: for a spy, which hears of a call that other threads may make as well.
 FAULT_FN void fault_arm_here(const char *name, int errnum) {
-    __atomic_store_n(&fault_hits, 0, __ATOMIC_SEQ_CST);
-    FAULT_SET(fault_where, "");
+    fault_forget_hits();
     fault_own_name = name;
     fault_own_errnum = errnum;
     fault_own_arming = FAULT_GET(fault_arming);
@@ -178,7 +185,7 @@ FAULT_FN int fault_take_own(const char *name) {
     if (errnum == 0 || fault_own_arming != FAULT_GET(fault_arming)) return 0;
     if (fault_own_name == NULL || strcmp(fault_own_name, name) != 0) return 0;
     fault_own_errnum = 0;
-    if (__atomic_fetch_add(&fault_hits, 1, __ATOMIC_SEQ_CST) == 0) FAULT_SET(fault_where, name);
+    fault_note_hit(name);
     return errnum;
 }
 
@@ -196,7 +203,7 @@ FAULT_FN int fault_take(const char *name, int flags, bool moves) {
     if (only != NULL && strcmp(only, name) != 0) return 0;
     int n = __atomic_add_fetch(&fault_calls, 1, __ATOMIC_SEQ_CST), nth = FAULT_GET(fault_nth);
     if (n != nth && !(stays && n > nth)) return 0;
-    if (__atomic_fetch_add(&fault_hits, 1, __ATOMIC_SEQ_CST) == 0) FAULT_SET(fault_where, name);
+    fault_note_hit(name);
     return errnum;
 }
 
