@@ -153,7 +153,7 @@ missing() {
         python_has torch || echo python3-torch
         python_has boto3 || echo python3-boto3
         for tool in radosgw:radosgw ceph-mon:ceph-mon ceph-osd:ceph-osd ceph:ceph-common curl:curl openssl:openssl aws:awscli faketime:faketime \
-            node:nodejs npm:npm mpirun:openmpi-bin mpicc:libopenmpi-dev; do
+            node:nodejs npm:npm mpirun:openmpi-bin mpicc:libopenmpi-dev valgrind:valgrind; do
             command_there "${tool%%:*}" || echo "${tool#*:}"
         done
     fi
@@ -383,7 +383,7 @@ add_unit() {
     fi
 }
 
-# A libFuzzer target; without clang the corpus is replayed by tests/fuzz/replay.c.
+# A libFuzzer target.
 add_fuzzer() {
     name=$(basename "$1" .c | sed 's/^fuzz_//')
     seconds=3
@@ -400,12 +400,6 @@ cp $(quote "$here/fuzz/corpus/$name")/* corpus/ 2>/dev/null
 $runner $(quote "$out") -runs=0 corpus && echo "PASS: corpus" || { echo "FAIL: corpus"; exit 1; }
 $runner $(quote "$out") $seed -timeout=20 -rss_limit_mb=3000 -max_total_time=$seconds -print_final_stats=1 new corpus &&
     echo "PASS: $seconds s of fuzzing" || { echo "FAIL: fuzzing"; for f in crash-* oom-* timeout-* leak-*; do [ -f "\$f" ] && echo "\$f:" && base64 "\$f"; done; exit 1; }
-JOB
-    elif [ -f "$here/fuzz/replay.c" ]; then
-        add "fuzz/$name" <<JOB
-$CC $flags -fsanitize=$sanitizers $(quote "$1") $(quote "$here/fuzz/replay.c") -o $(quote "$out") -lpthread || exit 1
-$runner $(quote "$out") $(quote "$here/fuzz/corpus/$name")/* && echo "PASS: corpus" || { echo "FAIL: corpus"; exit 1; }
-echo "SKIP: fuzzing: no clang with libFuzzer"
 JOB
     else
         absent "fuzz/$name" "no clang with libFuzzer"
