@@ -7,7 +7,7 @@
        the_contract.prefix = "some/folder/";           // names are put below it; it holds nothing yet and is emptied afterwards
        return cmocka_run_group_tests_name("s3", tests, NULL, NULL);
 
-   The cases of composer's object_store_contract.json that are not about one product are here as well.
+   The cases of composer's object_store_contract.json that are not about one product are here as well: test_store.c has the list.
 */
 #ifndef STORE_CONTRACT_H
 #define STORE_CONTRACT_H

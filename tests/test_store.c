@@ -1008,6 +1008,55 @@ static void test_allocations(void **state) {
     print_message("%d allocations\n", n - 2);
 }
 
+//-- Composer's contract -----------------------------------------------------------
+
+#define BY_CONTRACT(test) "store_contract.h contract_test_" test
+
+static const cases_row contract_rows[] = {
+    { "upload then size", BY_CONTRACT("put") },
+    { "upload with callback", BY_CONTRACT("progress") },
+    { "size of a missing object", BY_CONTRACT("missing") },
+    { "download to a fresh path", BY_CONTRACT("get") },
+    { "download again, overwrite=False", BY_CONTRACT("get") },
+    { "download again, overwrite=True", BY_CONTRACT("get") },
+    { "download a missing object", BY_CONTRACT("missing") },
+    { "100 threads, one store each, missing key", BY_CONTRACT("threads") },         // 32 of them, on one store
+    { "gcs list prefix path/to", BY_CONTRACT("list") },
+    { "gcs list unknown prefix", BY_CONTRACT("list") },
+    { "gcs size", "test_gcs.c test_stat" },
+    { "gcs upload", "test_gcs.c test_put" },
+    { "gcs download, file exists", BY_CONTRACT("get") },
+    { "gcs download, foreign error", "test_gcs.c test_refusals" },
+    { "uc size", "test_uc.c test_read" },                                           // the object's own, where Composer says 1000000 of each
+    { "uc size, NOT_FOUND", "test_uc.c test_missing" },
+    { "uc download, NOT_FOUND", "test_uc.c test_missing" },
+    { "uc download, any other Databricks error", "test_uc.c test_refusals" },       // tried again is what may pass
+    { "uc list nested", "test_uc.c test_list" },
+    { "uc list prefix None", "test_uc.c test_list" },
+    { "uc without DATABRICKS_HOST/DATABRICKS_TOKEN", "test_uc.c test_settings" },
+    { "mlflow with MLFLOW_TRACKING_URI other than databricks", "test_mlflow.c test_settings" },
+    { "mlflow run id given, experiment id placeholder", "test_mlflow.c test_settings" },
+    { "mlflow size of dir1/a.txt", "test_mlflow.c test_proxy" },
+    { "mlflow size of a directory", "test_mlflow.c test_proxy" },
+    { "mlflow upload under another base name", "test_mlflow.c test_proxy" },        // which needs no link for it
+    { "libcloud list", BY_CONTRACT("list") },
+};
+
+// object_store_contract.json is sentences: each has a test that says it in C.
+static void test_contract_rows(void **state) {
+    (void)state;
+    size_t size;
+    char *text = util_read(util_tests_path("cases/object_store_contract.json"), &size);
+    ckpt_allocator a = { NULL, NULL };
+    ckpt__json_doc d;
+    int rows = 0;
+    must(ckpt__json_parse(&d, &a, text, size));
+    for (const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d)); row != NULL; row = ckpt__json_next(&d, row), rows++)
+        cases_elsewhere(contract_rows, UTIL_COUNT(contract_rows), ckpt__json_get(&d, row, "op")->text);
+    assert_int_equal(rows, UTIL_COUNT(contract_rows));
+    ckpt__json_free(&d);
+}
+
 //-- the groups --------------------------------------------------------------------
 
 static const char *contract_dir;
@@ -1025,7 +1074,8 @@ static const struct CMUnitTest own_tests[] = {
     cmocka_unit_test(test_progress_hook), cmocka_unit_test(test_progress_attempts),
     cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_own_object), cmocka_unit_test(test_custom_late), cmocka_unit_test(test_custom_turn),
     cmocka_unit_test(test_custom_turn_cancelled), cmocka_unit_test(test_open),
-    cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_allocations)
+    cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_contract_rows),
+    cmocka_unit_test(test_allocations)
 };
 
 int main(void) {

@@ -420,6 +420,32 @@ UTIL_FN long long cases_int(const util_table *t, int row, const char *column) {
     return strtoll(cases_text(t, row, column), NULL, 10);
 }
 
+// A row of a table that the test which reads it does not try itself, and where it is tried instead, as "test_x.c test_y", or why nowhere.
+typedef struct cases_row { const char *name, *where; } cases_row;
+
+// A test that is gone, or that nobody calls any more, would leave the row untried.
+UTIL_FN void cases_tried(const char *name, const char *where) {
+    int length = (int)strcspn(where, " ");
+    if (length < 3 || where[length] == 0 || where[length - 2] != '.') return;
+    const char *test = where + length + 1;
+    char *path = util_fmt("%.*s", length, where), *text = util_slurp(util_tests_path(path), NULL);
+    if (text == NULL) fail_msg("%s: there is no tests/%s", name, path);
+    bool there = strstr(text, util_fmt(" %s(void **", test)) != NULL;
+    bool called = strstr(text, util_fmt("(%s)", test)) != NULL || strstr(text, util_fmt("(%s,", test)) != NULL;
+    free(text);
+    if (!there || !called) fail_msg("%s: tests/%s has no test %s, or does not call it", name, path, test);
+}
+
+// A row that the test which reads the table does not try must stand in the list.
+UTIL_FN void cases_elsewhere(const cases_row *list, int count, const char *name) {
+    for (int i = 0; i < count; i++) {
+        if (strcmp(list[i].name, name) != 0) continue;
+        cases_tried(name, list[i].where);
+        return;
+    }
+    fail_msg("'%s' is not tried, and nothing says where it is", name);
+}
+
 #if defined(CKPT_IMPLEMENTATION)
 // The end of the name of a hidden file that a process of this machine has made.
 UTIL_FN const char *util_temp_tail(int pid) {
