@@ -1,5 +1,6 @@
 // Proves the way from a load_path to a filled state: names, .symlink files, links, text links, get_file, folders; the case
 // tables loading.json, get_file_local.json, create_symlink_file.tsv, folder_empty.tsv, as far as they concern the local disk.
+// run.sh: no-tsan (the savers' threads are test_saver.c's)
 #include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
@@ -420,6 +421,159 @@ static void check_strict_row(const char *name) {
     ckpt_state_free(&st);
 }
 
+// A saver for rows about what is saved, or done next.
+static ckpt_saver *row_saver(ckpt_state *st, const char *folder, const char *filename, const char *run_name, bool overwrite, bool weights_only) {
+    ckpt_saver *s = NULL;
+    ckpt_saver_desc d = {0};
+    d.state = st;
+    d.folder = folder;
+    d.filename = filename;
+    d.run_name = run_name;
+    d.overwrite = overwrite;
+    d.weights_only = weights_only;
+    must(ckpt_saver_open(&s, &d));
+    return s;
+}
+
+// The parts "state/KEY" that the row names are in the file, no others, and random state when it says so.
+static void check_saved_row(const table *t) {
+    static const char *const bound[] = { "model", "optimizers", "schedulers", "algorithms", "scaler", "rank_zero_seed", "dataset_state", "integrations", "metadata" };
+    const ckpt__json *want = ckpt__json_get(&t->d, t->row, "expect"), *keys = ckpt__json_get(&t->d, want, "state_keys");
+    bool weights_only = ckpt__json_get(&t->d, want, "rng") != NULL, rng = false;
+    int64_t value = 1;
+    int found[16] = { 0 }, others = 0;
+    ckpt_state st = {0};
+    for (int i = 0; i < UTIL_COUNT(bound); i++) ckpt_bind_int(&st, util_fmt("state/%s/x", bound[i]), &value);
+    ckpt_bind_int(&st, "rng/0/python", &value);
+    ckpt_saver *s = row_saver(&st, "saved", weights_only ? "weights.pt" : "all.pt", "r", false, weights_only);
+    ckpt_timestamp now = {0};
+    now.epoch = now.batch = 1;
+    must(ckpt_saver_save(s, &now));
+    must(ckpt_saver_close(s, 0));
+    ckpt_file *f = NULL;
+    must(ckpt_file_open(&f, weights_only ? "saved/weights.pt" : "saved/all.pt"));
+    for (int i = 0; i < ckpt_file_count(f); i++) {
+        ckpt_entry e;
+        int k = 0, at = -1;
+        must(ckpt_file_entry(f, i, &e));
+        for (const ckpt__json *key = ckpt__json_child(&t->d, keys); key != NULL; key = ckpt__json_next(&t->d, key), k++)
+            if (ckpt__state_under(e.name, util_fmt("state/%s", key->text))) at = k;
+        if (strncmp(e.name, "rng/", 4) == 0) rng = true;
+        else if (at >= 0) found[at]++;
+        else others++;
+    }
+    ckpt_file_close(f);
+    for (int k = 0; k < (int)keys->count; k++) if (found[k] == 0) fail_msg("weights %d: part %d is not in the file", weights_only, k);
+    assert_int_equal(others, 0);
+    assert_int_equal(rng, !weights_only);
+    ckpt_state_free(&st);
+}
+
+// Epochs 1 and 2 are in the folder; training goes on from one of them.
+static void check_overwrite_row(const char *name) {
+    int64_t x = 0;
+    ckpt_state st = {0};
+    ckpt_timestamp now = {0};
+    bool newest = strstr(name, "load ep2") != NULL;
+    ckpt_bind_int(&st, "state/model/x", &x);
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    ckpt_saver *s = row_saver(&st, "o", "ep{epoch}.pt", "r", false, false);
+    for (int i = 0; i < 2; i++) {
+        ckpt_next_batch(&now, 1, 0, 1);
+        ckpt_next_epoch(&now, 1);
+        must(ckpt_saver_epoch_end(s, &now));
+    }
+    must(ckpt_saver_close(s, 0));
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        if (!newest && overwrite != (strstr(name, "save_overwrite=True") != NULL)) continue;
+        ckpt_load_desc d = {0};
+        d.load_path = newest ? "o/ep2.pt" : "o/ep1.pt";
+        d.state = &st;
+        must(ckpt_load(&d, &now));
+        s = row_saver(&st, "o", "ep{epoch}.pt", "r", overwrite != 0, false);
+        ckpt_next_batch(&now, 1, 0, 1);
+        assert_int_equal(ckpt_saver_batch_end(s, &now), newest || overwrite ? CKPT_OK : CKPT_EXISTS);
+        (void)!ckpt_saver_close(s, 0);
+    }
+    ckpt_state_free(&st);
+    assert_int_equal(chdir(root), 0);
+}
+
+static void check_run_names_row(void) {
+    int64_t x = 0;
+    ckpt_state st = {0};
+    ckpt_timestamp now = {0};
+    ckpt_bind_int(&st, "state/model/x", &x);
+    for (int run = 0; run < 2; run++) {
+        ckpt_load_desc d = {0};
+        d.load_path = "old/ep1.pt";
+        d.state = &st;
+        if (run == 1) must(ckpt_load(&d, &now));
+        ckpt_saver *s = row_saver(&st, "{run_name}", "ep{epoch}.pt", run == 0 ? "old" : "new", false, false);
+        ckpt_next_batch(&now, 1, 0, 1);
+        ckpt_next_epoch(&now, 1);
+        must(ckpt_saver_epoch_end(s, &now));
+        must(ckpt_saver_close(s, 0));
+    }
+    ckpt_file *f = NULL;
+    must(ckpt_file_open(&f, "new/ep2.pt"));
+    char text[8] = "";
+    int at = ckpt__toc_find(&f->toc, "state/run_name");
+    assert_true(at >= 0);
+    must(ckpt_file_read(f, at, 0, text, (size_t)ckpt__file_entry_size(&f->toc.entries[at])));
+    assert_string_equal(text, "new");
+    ckpt_file_close(f);
+    ckpt_state_free(&st);
+}
+
+typedef struct trained { int64_t x, seed; } trained;
+
+// Two epochs of five batches, from the start or from a checkpoint, as the row saves them: what its last file holds.
+static trained train_row(const table *t, const char *folder, const char *from) {
+    trained m = { 1, 12345 }, got = { 0, 0 };
+    ckpt_state st = {0}, other = {0};
+    ckpt_timestamp now = {0};
+    ckpt_saver *s = NULL;
+    ckpt_saver_desc d = {0};
+    ckpt_load_desc l = {0};
+    ckpt_bind_int(&st, "state/model/x", &m.x);
+    ckpt_bind_int(&st, "rng/0/python", &m.seed);
+    l.load_path = from;
+    l.state = &st;
+    if (from != NULL) must(ckpt_load(&l, &now));
+    if (from != NULL) assert_true(now.batch > 0 && m.x != 1);
+    d.state = &st;
+    d.folder = folder;
+    d.filename = field(t, "save");
+    d.save_interval = field(t, "interval");
+    d.max_duration = "2ep";
+    must(ckpt_saver_open(&s, &d));
+    while (now.epoch < 2) {
+        m.seed = (m.seed * 1103515245 + 12345) % 2147483648;
+        m.x = (m.x * 31 + m.seed) % 1000003;
+        ckpt_next_batch(&now, 8, 0, 0.1);
+        must(ckpt_saver_batch_end(s, &now));
+        if (now.batch_in_epoch < 5) continue;
+        ckpt_next_epoch(&now, 0.5);
+        must(ckpt_saver_epoch_end(s, &now));
+    }
+    must(ckpt_saver_close(s, 0));
+    ckpt_bind_int(&other, "state/model/x", &got.x);
+    ckpt_bind_int(&other, "rng/0/python", &got.seed);
+    l.load_path = util_join(folder, field(t, "final"));
+    l.state = &other;
+    must(ckpt_load(&l, NULL));
+    ckpt_state_free(&st);
+    ckpt_state_free(&other);
+    return got;
+}
+
+static void check_resume_row(const table *t) {
+    const char *dir = util_temp_dir(), *whole = util_join(dir, "whole");
+    trained a = train_row(t, whole, NULL), b = train_row(t, util_join(dir, "resumed"), util_join(whole, field(t, "resume")));
+    if (a.x != b.x || a.seed != b.seed || a.seed == 12345) fail_msg("%s: %lld, and resumed %lld", field(t, "name"), (long long)a.x, (long long)b.x);
+}
+
 static bool check_named_row(const table *t, const char *name) {
     if (strcmp(name, "run_name in load_path") == 0) {
         save_value("a-quick-rabbit/first/ep1-rank0.pt", 3);
@@ -428,31 +582,64 @@ static bool check_named_row(const table *t, const char *name) {
         save_value("l/ep1-rank0.pt", 4);
         assert_int_equal(symlink("ep1-rank0.pt", "l/latest-rank0.pt"), 0);
         assert_int_equal(load_value(util_fmt("l/%s", field(t, "load_path"))), 4);
-    } else if (strcmp(name, "missing local path, rank 0") == 0) {
+    } else if (strncmp(name, "missing local path, ", 20) == 0) {
+        if (strstr(name, "other ranks") != NULL) setenv("RANK", "1", 1), setenv("WORLD_SIZE", "2", 1);
         assert_int_equal(load_value("fake/path.pt"), -CKPT_NOT_FOUND);
-        expect_sentence("fake/path.pt");
+        expect_sentence("fake/path.pt");                                // on each rank, not in one rank's log
+        util_clear_env();
     } else if (strncmp(name, "strict, ", 8) == 0) {
         check_strict_row(name);
     } else if (strcmp(name, "load_weights_only=True") == 0) {
         check_load(NULL, false, true, true, false, false);
     } else if (strcmp(name, "load_weights_only=False") == 0) {
         check_load(NULL, false, false, true, true, true);
+    } else if (strcmp(name, "save_weights_only=True") == 0 || strcmp(name, "full checkpoint") == 0) {
+        check_saved_row(t);
+    } else if (strncmp(name, "save_overwrite", 14) == 0) {
+        check_overwrite_row(name);
+    } else if (strcmp(name, "run names differ between save and load") == 0) {
+        check_run_names_row();
+    } else if (strncmp(name, "resume ", 7) == 0) {
+        check_resume_row(t);
     } else {
         return false;
     }
     return true;
 }
 
+// Composer calls what CHECKPOINT_VALIDATION_FUNCTION names; that is not there.
+#define NO_VALIDATION "the caller looks at it himself, before"
+
+static const cases_row loading_elsewhere[] = {
+    { "URI without a store", "test_store.c test_store_from_uri" },
+    { "URI with a store", "test_load_remote.c test_load_by_name" },
+    { "object name with a store", "test_load_remote.c test_load_by_name" },
+    { "store + latest name (no .symlink suffix)", "test_load_remote.c test_load_by_name" },
+    { "validation function unset", NO_VALIDATION },
+    { "validation module missing", NO_VALIDATION },
+    { "validation function missing", NO_VALIDATION },
+    { "validation true", NO_VALIDATION },
+    { "validation with specs [(0,4),(5,4)] over \"good good\"", NO_VALIDATION },
+    { "validation false", NO_VALIDATION },
+    { "sharded load with validation false", NO_VALIDATION },
+    { "sharded load of a file path", "test_shard_load.c test_single_files" },       // which here loads
+    { "sharded load of a missing directory", "test_shard_load.c test_paths" },
+    { "sharded load through remote latest-rank0.pt.symlink", "test_shard_load.c test_stores" },
+};
+
 static void test_loading(void **unused) {
     (void)unused;
     table t;
-    int done = 0;
+    int done = 0, elsewhere = 0;
     for (open_table(&t, "loading.json"); t.row != NULL; t.row = ckpt__json_next(&t.d, t.row)) {
         const char *name = field(&t, "name");
-        if (check_ignore_row(&t, name) || check_named_row(&t, name)) done++;
+        if (check_ignore_row(&t, name) || check_named_row(&t, name)) { done++; continue; }
+        cases_elsewhere(loading_elsewhere, UTIL_COUNT(loading_elsewhere), name);
+        elsewhere++;
     }
     ckpt__json_free(&t.d);
-    assert_int_equal(done, 16);         // the rest: stores, ranks on one file, savers, sharded, hooks; other tests or later
+    assert_int_equal(done, 28);
+    assert_int_equal(elsewhere, UTIL_COUNT(loading_elsewhere));
 }
 
 // Metrics that the file lacks: fresh when not strict, an error when strict.
