@@ -790,61 +790,87 @@ static void test_other_ranks_resume(void **state) {
     assert_string_equal(util_list(dir), "0\n");
 }
 
-// autoresume.json, the rows about the local disk: the newest of run 1 is loaded although a load_path was used on the first start,
-// and the ignore keys of that load play no part.
+// The newest of run 1 is loaded although a load_path was used on the first start, and the ignore keys of that load play no part.
+static void check_autoresume(const ckpt__json_doc *d, const ckpt__json *setup) {
+    const char *dir = util_temp_dir(), *base = util_join(dir, "base.pt");
+    ckpt_timestamp t;
+    for (int start = 0; start < 2; start++) {
+        run *r = run_new(util_join(dir, field_text(d, setup, "save_folder")));
+        r->d.run_name = field_text(d, setup, "run_name");
+        r->d.filename = field_text(d, setup, "save_filename");
+        r->d.latest_filename = field_text(d, setup, "latest_filename");
+        r->d.overwrite = field_int(d, setup, "save_overwrite") != 0;
+        if (start == 0) {
+            run_set(r, 99);
+            ok(ckpt_save(base, &r->st, NULL));
+        }
+        run_set(r, 1);
+        static const char *const all[] = { "*" };
+        ckpt_load_desc l;
+        memset(&l, 0, sizeof l);
+        l.load_path = base;
+        l.state = &r->st;
+        l.load_ignore_keys = all;
+        l.load_ignore_keys_count = start;
+        ok(ckpt_load(&l, NULL));
+        run_open(r);
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        assert_int_equal(e, start == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+        run_check(r, start == 0 ? 99 : 2);
+        for (int epoch = 1; epoch <= 2 && start == 0; epoch++) {
+            t = at_batch(5 * epoch);
+            t.epoch = epoch;
+            run_set(r, epoch);
+            ok(ckpt_saver_save(r->s, &t));
+        }
+        if (start == 1) assert_int_equal(t.epoch, 2);
+        run_end(r);
+    }
+}
+
+// autoresume.json's rows about other things than what is saved where.
+static const cases_row autoresume_elsewhere[] = {
+    { "no run_name", "test_resume.c test_made_up_name" },
+    { "no save_folder", "there is a default" },
+    { "no latest filename", "test_resume.c test_latest_link_is_a_hint_only" },              // nothing is resumed by the link alone
+    { "save_overwrite=True (v0.22 only)", "test_resume.c test_autoresume_cases" },          // the rows that have it
+    { "folder and latest name come from the first CheckpointSaver callback", "test_resume.c test_autoresume_cases" },      // each saver resumes its own
+    { "two uploaders, one with 2 concurrent uploads", "test_uploader.c test_links_many_workers" },     // which never goes back
+    { "uploader with a path format and save_latest_filename set", "test_saver_remote.c test_file_path_format" },           // which resumes
+    { "defaults", "test_resume.c test_autoresume_cases" },
+    { "sharded, autoresume, local and remote", "test_saver_remote.c test_sharded_back_on_the_first_machine" },
+    { "elastic: saved on 2, 4 or 7 ranks, resumed on 2", "test_crew.c test_reshape" },
+};
+
+// Those about the local disk, with lz4 or without.
+static void autoresume_cases(bool lz4, int want) {
+    ckpt__json_doc d = cases_json("autoresume.json");
+    int rows = 0, elsewhere = 0;
+    for (const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d)); row != NULL; row = ckpt__json_next(&d, row)) {
+        const ckpt__json *setup = ckpt__json_get(&d, row, "setup");
+        const char *file = field_text(&d, setup, "save_filename");
+        if (file == NULL) {
+            cases_elsewhere(autoresume_elsewhere, UTIL_COUNT(autoresume_elsewhere), field_text(&d, row, "name"));
+            elsewhere++;
+        } else if (strstr(field_text(&d, setup, "save_folder"), "://") == NULL && (strstr(file, "lz4") != NULL) == lz4) {
+            check_autoresume(&d, setup);
+            rows++;
+        }
+    }
+    assert_int_equal(rows, want);
+    assert_int_equal(elsewhere, UTIL_COUNT(autoresume_elsewhere));
+    ckpt__json_free(&d);
+}
+
 static void test_autoresume_cases(void **state) {
     (void)state;
-    size_t size;
-    char *text = util_read(util_tests_path("cases/autoresume.json"), &size);
-    ckpt__json_doc d;
-    ckpt_allocator a = { NULL, NULL };
-    ok(ckpt__json_parse(&d, &a, text, size));
-    int rows = 0;
-    for (const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d)); row != NULL; row = ckpt__json_next(&d, row)) {
-        const ckpt__json *setup = ckpt__json_get(&d, row, "setup"), *name = ckpt__json_get(&d, row, "name");
-        const ckpt__json *folder = ckpt__json_get(&d, setup, "save_folder"), *file = ckpt__json_get(&d, setup, "save_filename");
-        if (file == NULL || strstr(folder->text, "://") != NULL) continue;
-        const char *tool = strstr(file->text, "lz4") != NULL ? "lz4" : "gzip";
-        if (strstr(file->text, ".pt.") != NULL && !ckpt__os_which(tool)) continue;
-        const char *dir = util_temp_dir(), *base = util_join(dir, "base.pt");
-        ckpt_timestamp t;
-        for (int start = 0; start < 2; start++) {
-            run *r = run_new(util_join(dir, folder->text));
-            r->d.run_name = ckpt__json_get(&d, setup, "run_name")->text;
-            r->d.filename = file->text;
-            r->d.latest_filename = ckpt__json_get(&d, setup, "latest_filename")->text;
-            r->d.overwrite = ckpt__json_get(&d, setup, "save_overwrite")->i != 0;
-            if (start == 0) {
-                run_set(r, 99);
-                ok(ckpt_save(base, &r->st, NULL));
-            }
-            run_set(r, 1);
-            static const char *const all[] = { "*" };
-            ckpt_load_desc l;
-            memset(&l, 0, sizeof l);
-            l.load_path = base;
-            l.state = &r->st;
-            l.load_ignore_keys = all;
-            l.load_ignore_keys_count = start;
-            ok(ckpt_load(&l, NULL));
-            run_open(r);
-            ckpt_err e = ckpt_saver_resume(r->s, &t);
-            assert_int_equal(e, start == 0 ? CKPT_NOT_FOUND : CKPT_OK);
-            run_check(r, start == 0 ? 99 : 2);
-            for (int epoch = 1; epoch <= 2 && start == 0; epoch++) {
-                t = at_batch(5 * epoch);
-                t.epoch = epoch;
-                run_set(r, epoch);
-                ok(ckpt_saver_save(r->s, &t));
-            }
-            if (start == 1) assert_int_equal(t.epoch, 2);
-            run_end(r);
-        }
-        (void)name;
-        rows++;
-    }
-    assert_true(rows >= 8);
-    ckpt__json_free(&d);
+    autoresume_cases(false, 8);
+}
+
+static void test_autoresume_cases_lz4(void **state) {
+    (void)state;
+    if (!ckpt__os_which("lz4")) util_skip("no lz4");
+    autoresume_cases(true, 2);
 }
 
 // Every failing system call while resuming: the right state or an error, never a wrong state.
@@ -1303,7 +1329,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_goes_on),
         cmocka_unit_test(test_other_ranks_resume),
-        cmocka_unit_test(test_autoresume_cases),
+        cmocka_unit_test(test_autoresume_cases), cmocka_unit_test(test_autoresume_cases_lz4),
         cmocka_unit_test(test_faults_while_resuming),
         cmocka_unit_test(test_short_of),
         cmocka_unit_test(test_broken_scratch), cmocka_unit_test(test_vanishing_tool), cmocka_unit_test(test_killed_tool), cmocka_unit_test(test_tool_cannot_read),
