@@ -154,6 +154,11 @@ UTIL_FN const char *field_text(const ckpt__json_doc *d, const ckpt__json *o, con
     return v != NULL && v->kind == CKPT__JSON_TEXT ? v->text : NULL;
 }
 
+// saver_layout.json: a row of one rank of a sharded checkpoint that two ranks write.
+UTIL_FN bool layout_of_two(const ckpt__json_doc *d, const ckpt__json *row) {
+    return field_text(d, row, "sharded_prefix_dir") != NULL && field_text(d, ckpt__json_get(d, row, "env"), "LOCAL_RANK") != NULL;
+}
+
 UTIL_FN int64_t field_int(const ckpt__json_doc *d, const ckpt__json *o, const char *key) {
     const ckpt__json *v = ckpt__json_get(d, o, key);
     return v != NULL && v->kind == CKPT__JSON_INT ? v->i : 0;

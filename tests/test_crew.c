@@ -390,6 +390,96 @@ static void test_cases(void **state) {
     assert_int_equal(tars, 1);
 }
 
+typedef struct layout_case { const ckpt__json_doc *d; const ckpt__json *row; bucket *b; } layout_case;
+
+static const ckpt__json *part_of(const layout_case *c, const char *key) { return ckpt__json_get(c->d, c->row, key); }
+
+static const ckpt__json *first_of(const layout_case *c, const char *key) { return ckpt__json_child(c->d, part_of(c, key)); }
+
+static void save_layout(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    layout_case *c = (layout_case *)p->with;
+    member *m = member_new(r, p);
+    ckpt_uploader *u = NULL;
+    member_stores(m, &c->b, &u, 1);
+    m->d.folder = p->dir;
+    m->d.filename = text_of(c->d, part_of(c, "args"), "filename");
+    m->d.latest_filename = NULL;
+    m->d.remote_file_name = "{run_name}/checkpoints/ep{epoch}-ba{batch}-rank{rank}.pt";
+    m->d.latest_remote_file_name = "{run_name}/checkpoints/latest-rank{rank}.pt";
+    m->d.num_checkpoints_to_keep = int_of(c->d, part_of(c, "args"), "num_checkpoints_to_keep", CKPT_KEEP_ALL);
+    if (member_open(m)) {
+        for (const ckpt__json *save = first_of(c, "saves"); save != NULL; save = ckpt__json_next(c->d, save)) {
+            ckpt_timestamp t = at_batch(int_of(c->d, save, "batch", 0));
+            member_set(m, t.batch);
+            TR_OK(r, ckpt_saver_save(m->s, &t));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+        }
+        const char *const *paths;
+        int count = ckpt_saver_checkpoints(m->s, &paths), i = 0;
+        const ckpt__json *saved = part_of(c, "saved_checkpoints");
+        TR_CHECK(r, count == (int)saved->count);
+        for (const ckpt__json *v = ckpt__json_child(c->d, saved); v != NULL && i < count; v = ckpt__json_next(c->d, v), i++)
+            TR_CHECK(r, strncmp(paths[i], v->text, strlen(paths[i])) == 0 && strncmp(v->text + strlen(paths[i]), "/__", 3) == 0);
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static int times_in(const char *text, const char *part) {
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, part)) != NULL; p++) n++;
+    return n;
+}
+
+// What the row's rank leaves: of the folders that rank 0 removes nothing, where Composer's other ranks, alone, leave theirs.
+static void check_layout(const layout_case *c, const char *folder, const char *rank) {
+    const ckpt__json *saved = part_of(c, "saved_checkpoints");
+    int objects = 0;
+    for (const ckpt__json *v = first_of(c, "tree"); v != NULL; v = ckpt__json_next(c->d, v)) {
+        bool kept = strstr(v->key, "/__") == NULL;
+        for (const ckpt__json *s = ckpt__json_child(c->d, saved); s != NULL; s = ckpt__json_next(c->d, s)) kept = kept || strcmp(s->text, v->key) == 0;
+        if (util_exists(cases_shard(v->key)) != kept) fail_msg("%s", v->key);
+        if (strncmp(v->text, "-> ", 3) == 0) assert_string_equal(util_link_target(v->key), v->text + 3);
+    }
+    assert_int_equal(times_in(names_in(folder), " "), saved->count);            // and the link
+    for (const ckpt__json *up = first_of(c, "uploads"); up != NULL; up = ckpt__json_next(c->d, up)) {
+        const char *name = cases_shard(text_of(c->d, up, "remote_name")), *text = text_of(c->d, up, "symlink_content");
+        if (!bucket_has(c->b, name)) fail_msg("%s is not in the store", name);
+        if (text == NULL) assert_int_equal(bucket_count(c->b, util_fmt("put %s\n", name)), 1);
+        else if (ckpt__json_next(c->d, up) == NULL) assert_string_equal(bucket_text(c->b, name), text);
+        objects += strstr(name, "/__") != NULL;
+    }
+    assert_int_equal(times_in(bucket_names(c->b), util_fmt("%%__%s_", rank)), objects);
+}
+
+// saver_layout.json's rows of one rank of a sharded checkpoint: both are here, since without the other there is none.
+static void test_layout_cases(void **state) {
+    (void)state;
+    size_t size;
+    char *text = util_read(util_tests_path("cases/saver_layout.json"), &size);
+    ckpt__json_doc d;
+    ckpt_allocator a = { NULL, NULL };
+    int rows = 0;
+    assert_int_equal(ckpt__json_parse(&d, &a, text, size), CKPT_OK);
+    for (const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d)); row != NULL; row = ckpt__json_next(&d, row)) {
+        const char *rank = text_of(&d, ckpt__json_get(&d, row, "env"), "LOCAL_RANK"), *folder = text_of(&d, ckpt__json_get(&d, row, "args"), "folder");
+        plan p = plan_of(SHARDED);
+        p.prefix = text_of(&d, row, "sharded_prefix_dir");
+        if (p.prefix == NULL || rank == NULL) continue;
+        assert_int_equal(chdir(p.dir), 0);
+        layout_case c = { &d, row, bucket_new(NULL) };
+        p.dir = folder;
+        p.with = &c;
+        tr_run(tr_new(2), save_layout, &p);
+        check_layout(&c, strncmp(folder, "checkpoints", 11) == 0 ? "checkpoints/r" : "r/c", rank);
+        bucket_end(c.b);
+        assert_int_equal(chdir("/"), 0);
+        rows++;
+    }
+    assert_int_equal(rows, 3);
+    ckpt__json_free(&d);
+}
+
 //-- loading ------------------------------------------------------------------------
 
 static void test_reshape(void **state) {
@@ -6724,7 +6814,7 @@ int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_cases), cmocka_unit_test(test_layout_cases),
         cmocka_unit_test(test_reshape),
         cmocka_unit_test(test_walk_back),
         cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),

@@ -42,7 +42,7 @@ static const char *tree_wanted(const ckpt__json_doc *d, const ckpt__json *tree) 
     char *lines[256];
     int count = 0;
     for (const ckpt__json *v = ckpt__json_child(d, tree); v != NULL; v = ckpt__json_next(d, v))
-        lines[count++] = util_fmt("%s=%s;", v->key, v->text);
+        lines[count++] = util_fmt("%s=%s;", cases_shard(v->key), v->text);
     return tree_join(lines, count);
 }
 
@@ -71,10 +71,12 @@ static void layout_row(const ckpt__json_doc *d, const ckpt__json *row, ckpt_snap
     const ckpt__json *args = ckpt__json_get(d, row, "args"), *env = ckpt__json_get(d, row, "env"), *v;
     const char *folder = field_text(d, args, "folder"), *filename = field_text(d, args, "filename");
     const char *latest = field_text(d, args, "latest_filename"), *status = field_text(d, row, "status");
+    const char *prefix = field_text(d, row, "sharded_prefix_dir"), *rank = field_text(d, env, "RANK");
     const repaired *fix = layout_repair(folder, filename, latest);
     ckpt_err want = strcmp(status, "ok") == 0 ? CKPT_OK : strcmp(status, "ValueError") == 0 || strcmp(status, "TypeError") == 0 ? CKPT_ARG
                   : CKPT_UNSUPPORTED;
     if (fix != NULL) want = fix->err;
+    if (prefix != NULL && strchr(prefix, '{') == NULL) want = CKPT_ARG;     // where Composer's rotation removes what it has just saved
     const char *dir = util_temp_dir();
     assert_int_equal(chdir(dir), 0);
     util_clear_env();
@@ -86,10 +88,12 @@ static void layout_row(const ckpt__json_doc *d, const ckpt__json *row, ckpt_snap
     r->d.save_interval = field_text(d, args, "save_interval");
     r->d.overwrite = ckpt__json_get(d, args, "overwrite") != NULL;
     r->d.snapshot = mode;
+    r->d.sharded = prefix != NULL;
+    r->d.sharded_prefix_dir = prefix;
     v = ckpt__json_get(d, args, "num_checkpoints_to_keep");
     if (v != NULL) r->d.num_checkpoints_to_keep = v->i < 0 ? CKPT_KEEP_ALL : v->i == 0 ? CKPT_KEEP_NONE : (int)v->i;
     // The row's world of one rank that is rank 1 is refused here; the second of two is what it means.
-    if (field_text(d, env, "RANK") != NULL) r->d.ranks.rank = r->d.ranks.local_rank = 1, r->d.ranks.world_size = r->d.ranks.local_world_size = 2;
+    if (rank != NULL && strcmp(rank, "0") != 0) r->d.ranks.rank = r->d.ranks.local_rank = 1, r->d.ranks.world_size = r->d.ranks.local_world_size = 2;
     assert_int_equal(ckpt_saver_open(&r->s, &r->d), want);
     if (want != CKPT_OK) {
         assert_null(r->s);
@@ -111,7 +115,11 @@ static void layout_row(const ckpt__json_doc *d, const ckpt__json *row, ckpt_snap
     const ckpt__json *saved = ckpt__json_get(d, row, "saved_checkpoints");
     if (fix == NULL || fix->filename == NULL) {
         assert_int_equal(count, saved->count);
-        for (v = ckpt__json_child(d, saved); v != NULL; v = ckpt__json_next(d, v)) assert_string_equal(paths[i++], v->text);
+        for (v = ckpt__json_child(d, saved); v != NULL; v = ckpt__json_next(d, v), i++) {
+            size_t folder_length = strlen(paths[i]);            // of many files it is the folder that counts
+            if (prefix == NULL) assert_string_equal(paths[i], v->text);
+            else assert_true(strncmp(paths[i], v->text, folder_length) == 0 && strcmp(v->text + folder_length, "/__0_0.distcp") == 0);
+        }
     } else {
         assert_int_equal(count, 1);         // a constant name is one checkpoint, not many of one path
     }
@@ -121,17 +129,26 @@ static void layout_row(const ckpt__json_doc *d, const ckpt__json *row, ckpt_snap
 static void test_layout_cases(void **state) {
     (void)state;
     ckpt__json_doc d = cases_json("saver_layout.json");
-    int rows = 0;
+    int rows = 0, sharded = 0, unknown = 0, nameless = 0, of_two = 0;
     for (const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d)); row != NULL; row = ckpt__json_next(&d, row)) {
-        const ckpt__json *prefix = ckpt__json_get(&d, row, "sharded_prefix_dir"), *args = ckpt__json_get(&d, row, "args");
-        const char *remote = field_text(&d, args, "latest_remote_file_name"), *run_name = field_text(&d, row, "run_name");
-        if (prefix->kind != CKPT__JSON_NULL) continue;                          // sharded: not in this version
-        if (remote != NULL && strcmp(remote, "latest.pt.unknown") == 0) continue;   // a name for the network alone
-        if (run_name[0] == 0) continue;                                         // "" is the default here, and would mean "/c" there
-        for (int m = 0; m < 3; m++) layout_row(&d, row, modes[m]);
-        rows++;
+        const char *remote = field_text(&d, ckpt__json_get(&d, row, "args"), "latest_remote_file_name");
+        if (layout_of_two(&d, row)) {
+            of_two++;
+            cases_tried("one rank of two", "test_crew.c test_layout_cases");
+        } else if (remote != NULL && strcmp(remote, "latest.pt.unknown") == 0) {    // a name for the network alone
+            unknown++;
+            cases_tried(remote, "test_saver_remote.c test_remote_names_refused");
+        } else if (field_text(&d, row, "run_name")[0] == 0) {                       // "" is the default here, and would mean "/c" there
+            nameless++;
+        } else {
+            for (int m = 0; m < 3; m++) layout_row(&d, row, modes[m]);
+            if (field_text(&d, row, "sharded_prefix_dir") != NULL) sharded++;
+            rows++;
+        }
     }
-    assert_int_equal(rows, 37);
+    assert_int_equal(rows, 42);
+    assert_int_equal(sharded, 5);
+    assert_true(of_two == 3 && unknown == 1 && nameless == 1);
     ckpt__json_free(&d);
 }
 

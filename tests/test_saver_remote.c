@@ -74,6 +74,29 @@ static const char *layout_arg(const ckpt__json_doc *d, const ckpt__json *args, c
     return v->kind == CKPT__JSON_TEXT ? v->text : CKPT_NONE;
 }
 
+// What one save has put are the row's next uploads. Of a sharded one .metadata follows the file, where Composer puts it before.
+static const ckpt__json *layout_puts(const ckpt__json_doc *d, const ckpt__json *up, bucket *b, const char *log) {
+    char *calls = util_fmt("%s", log), *next = NULL;
+    const ckpt__json *late = NULL;
+    for (char *line = strtok_r(calls, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next)) {
+        if (strncmp(line, "put ", 4) != 0) continue;
+        const ckpt__json *now = late != NULL ? late : up;
+        assert_non_null(now);
+        up = late != NULL ? up : ckpt__json_next(d, up);
+        late = NULL;
+        if (strstr(line, "/__0_0.") != NULL) {
+            late = now;
+            assert_non_null(now = up);
+            up = ckpt__json_next(d, up);
+        }
+        assert_string_equal(line + 4, cases_shard(field_text(d, now, "remote_name")));
+        const char *text = field_text(d, now, "symlink_content");
+        if (text != NULL) assert_string_equal(bucket_text(b, line + 4), text);
+    }
+    assert_null(late);
+    return up;
+}
+
 // saver_layout.json: what is uploaded, under which names, in which order. Each save is waited for, so that the calls have one order.
 static void layout_row(const ckpt__json_doc *d, const ckpt__json *row, ckpt_snapshot mode) {
     const ckpt__json *args = ckpt__json_get(d, row, "args"), *uploads = ckpt__json_get(d, row, "uploads"), *v;
@@ -90,9 +113,12 @@ static void layout_row(const ckpt__json_doc *d, const ckpt__json *row, ckpt_snap
     r->d.save_interval = field_text(d, args, "save_interval");
     r->d.overwrite = ckpt__json_get(d, args, "overwrite") != NULL;
     r->d.snapshot = mode;
+    r->d.sharded_prefix_dir = field_text(d, row, "sharded_prefix_dir");
+    r->d.sharded = r->d.sharded_prefix_dir != NULL;
     v = ckpt__json_get(d, args, "num_checkpoints_to_keep");
     if (v != NULL) r->d.num_checkpoints_to_keep = v->i < 0 ? CKPT_KEEP_ALL : v->i == 0 ? CKPT_KEEP_NONE : (int)v->i;
-    if (field_text(d, ckpt__json_get(d, row, "env"), "RANK") != NULL)
+    const char *rank = field_text(d, ckpt__json_get(d, row, "env"), "RANK");
+    if (rank != NULL && strcmp(rank, "0") != 0)
         r->d.ranks.rank = r->d.ranks.local_rank = 1, r->d.ranks.world_size = r->d.ranks.local_world_size = 2;
     run_open(r);
     const ckpt__json *up = uploads != NULL ? ckpt__json_child(d, uploads) : NULL;
@@ -104,27 +130,22 @@ static void layout_row(const ckpt__json_doc *d, const ckpt__json *row, ckpt_snap
         ok(ckpt_saver_save(r->s, &t));
         ok(ckpt_saver_fence(r->s));
         ok(ckpt_saver_wait(r->s, 0));
-        char *calls = util_fmt("%s", b->log + before), *next = NULL;
-        for (char *line = strtok_r(calls, "\n", &next); line != NULL; line = strtok_r(NULL, "\n", &next)) {
-            if (strncmp(line, "put ", 4) != 0) continue;
-            assert_non_null(up);
-            assert_string_equal(line + 4, field_text(d, up, "remote_name"));
-            const char *text = field_text(d, up, "symlink_content");
-            if (text != NULL) assert_string_equal(bucket_text(b, line + 4), text);
-            up = ckpt__json_next(d, up);
-        }
+        up = layout_puts(d, up, b, b->log + before);
     }
     assert_null(up);
     remote_end(&m);
     bucket_end(b);
 }
 
-// Rows whose outcome differs on purpose (SPEC 10): two times in the folder, a latest that is the checkpoint's own name.
+// Rows whose outcome differs on purpose (SPEC 10): two times in the folder, a latest that is the checkpoint's own name, a folder of shards
+// that is the same at every time.
 static bool layout_differs(const ckpt__json_doc *d, const ckpt__json *row) {
     const ckpt__json *args = ckpt__json_get(d, row, "args");
     const char *folder = field_text(d, args, "folder"), *filename = field_text(d, args, "filename");
     const char *latest = field_text(d, args, "latest_filename");
+    const char *prefix = field_text(d, row, "sharded_prefix_dir");
     if (strcmp(field_text(d, row, "status"), "ok") != 0) return true;
+    if (prefix != NULL && strchr(prefix, '{') == NULL) return true;
     if (folder != NULL && strstr(folder, "{epoch}") != NULL) return true;
     return filename != NULL && latest != NULL && strcmp(filename, latest) == 0;
 }
@@ -132,13 +153,19 @@ static bool layout_differs(const ckpt__json_doc *d, const ckpt__json *row) {
 static void test_layout_cases(void **state) {
     (void)state;
     ckpt__json_doc d = cases_json("saver_layout.json");
-    int rows = 0;
+    int rows = 0, sharded = 0, differ = 0, of_two = 0;
     for (const ckpt__json *row = ckpt__json_child(&d, ckpt__json_root(&d)); row != NULL; row = ckpt__json_next(&d, row)) {
-        if (ckpt__json_get(&d, row, "sharded_prefix_dir")->kind != CKPT__JSON_NULL) continue;
-        if (layout_differs(&d, row) || field_text(&d, row, "run_name")[0] == 0) continue;
-        layout_row(&d, row, modes[rows++ % 3]);
+        if (layout_of_two(&d, row)) {                                                           // test_crew.c has them
+            of_two++;
+        } else if (layout_differs(&d, row) || field_text(&d, row, "run_name")[0] == 0) {        // test_saver.c has what happens
+            differ++;
+        } else {
+            layout_row(&d, row, modes[rows++ % 3]);
+            if (field_text(&d, row, "sharded_prefix_dir") != NULL) sharded++;
+        }
     }
-    assert_true(rows >= 20);
+    assert_int_equal(rows, 33);
+    assert_true(sharded == 4 && differ == 11 && of_two == 3);
     ckpt__json_free(&d);
 }
 

@@ -446,6 +446,12 @@ UTIL_FN void cases_elsewhere(const cases_row *list, int count, const char *name)
     fail_msg("'%s' is not tried, and nothing says where it is", name);
 }
 
+// A rank's file of a sharded checkpoint by Composer's name: "ba1/__0_0.distcp" is our "ba1/__0_0.pt".
+UTIL_FN const char *cases_shard(const char *name) {
+    const char *ending = strstr(name, ".distcp");
+    return ending != NULL ? util_fmt("%.*s.pt", (int)(ending - name), name) : name;
+}
+
 #if defined(CKPT_IMPLEMENTATION)
 // The end of the name of a hidden file that a process of this machine has made.
 UTIL_FN const char *util_temp_tail(int pid) {
