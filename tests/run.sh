@@ -11,7 +11,7 @@
 #   --no-install (ask no package manager)   --keep (leave the build folder)   --verbose (name each passed test)
 #
 # What is a test: tests/test_*.c and tests/fault/*.c are cmocka programs, built with ASan+UBSan, with TSan where threads are used, and
-# plain where they are not, where a file says so ("plain", since it tries all of what the others sample), and with --long.
+# plain where neither is, where a file says so ("plain") or tries all of what the others sample (UTIL_STRIDE), and with --long.
 # tests/*.sh, tests/*.py and tests/fault/*.sh, *.py are scripts: 0 passed, 77 skipped (the last line says why), else failed; a script that prints lines "PASS: name", "FAIL: name" or "SKIP: name: reason" has each counted.
 # tests/fuzz/fuzz_NAME.c are libFuzzer targets with a corpus in tests/fuzz/corpus/NAME.
 # A script gets CKPT_ROOT, CKPT_LONG (0, 1), CC, and a TMPDIR of its own, where it starts; a program CKPT_TESTS_DIR as a macro.
@@ -196,12 +196,12 @@ CKPT_BUILD=$(cd "$CKPT_BUILD" && pwd -P)
 export CKPT_BUILD
 mkdir "$CKPT_BUILD/job" "$CKPT_BUILD/log" "$CKPT_BUILD/res" "$CKPT_BUILD/tmp" "$CKPT_BUILD/bin" "$CKPT_BUILD/apart"
 . "$here/share.sh"
-CKPT_MEMORY= lane_pid=
+CKPT_MEMORY= lane_pids=
 place=$(memory 3000) && CKPT_MEMORY=$(mktemp -d "$place/ckpt-run-XXXXXX")
 export CKPT_MEMORY
 cleanup() {
     # Each job has a process group of its own, which an interrupt at the terminal does not reach.
-    [ -n "$lane_pid" ] && kill "$lane_pid" 2>/dev/null
+    [ -n "$lane_pids" ] && kill $lane_pids 2>/dev/null
     for f in "$CKPT_BUILD"/job/*.pid; do
         [ -f "$f" ] || continue
         pid=$(cat "$f") tries=0
@@ -226,6 +226,10 @@ runner=
 if command_there setarch && setarch "$(uname -m)" -R true 2>/dev/null; then runner="setarch $(uname -m) -R"; fi
 # For the sanitizers clang at -O0: of the compilers here it takes a fifth of the time of the next.
 sanitizers=address,undefined asan_cc=$CC tsan_cc=$CC
+# All of UBSan has each access by a pointer looked at three times more, and two fifths of a compiler's time go into that: the fuzzers have it,
+# portable.sh, and unit tests with --long. Else those have what ASan and the processor do not tell; it stops them without a text, where ASan
+# says the line.
+undefined="-fsanitize=$sanitizers -fno-sanitize-recover=all"
 have_asan=0 have_tsan=0
 if [ "$list" = 0 ]; then
     if command_there clang && probe_sanitizer $sanitizers clang; then asan_cc=clang; else probe_sanitizer $sanitizers "$CC"; have_asan=$?; fi
@@ -237,6 +241,8 @@ lines=-g1
 # clang's is -O1. portable.sh, compile/ and bench.sh have -O2 and -O3; here they would double the run.
 plain=-Og
 case $($CC --version 2>/dev/null) in *clang*) plain=-O0 ;; esac
+[ "$CKPT_LONG" = 0 ] && [ $asan_cc = clang ] &&
+    undefined="-fsanitize=$sanitizers -fno-sanitize=null,alignment,pointer-overflow -fsanitize-trap=undefined"
 runnable() { [ "$1" = 0 ] || { [ "$1" = 2 ] && [ -n "$runner" ]; }; }
 
 #-- the list of jobs -----------------------------------------------------------------------------------
@@ -324,7 +330,7 @@ add_program() {
     # What is freed is kept for 16 MB more, not ASan's 256: always new pages took a fifth of the time.
     # With every function static the compiler leaves out what a test does not reach. The tests in compile/ and portable.c build it whole.
     add "$2 ($3)" <<JOB
-ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=16 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
+ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=16:handle_sigill=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 test=$(quote "$1") dir=$(quote "-DCKPT_TESTS_DIR=\"$here\"") apart=\$CKPT_BUILD/apart/$key
 . $(quote "$here/share.sh")
@@ -364,7 +370,7 @@ add_unit() {
     has_word "$w" no-asan || asan=1
     if ! has_word "$w" no-tsan && { has_word "$w" tsan || has_word "$w" tsan-long || grep -q 'pthread\|ckpt_saver_\|os_thread\|ckpt__engine' "$1"; }; then tsan=1; fi
     has_word "$w" tsan-long && [ "$CKPT_LONG" = 0 ] && tsan=0
-    if [ $asan$tsan != 11 ] || ! runnable "$have_asan" || has_word "$w" plain || [ "$CKPT_LONG" = 1 ]; then
+    if [ $asan = 0 ] || ! runnable "$have_asan" || has_word "$w" plain || [ "$CKPT_LONG" = 1 ] || grep -q UTIL_STRIDE "$1"; then
         level=$plain
         has_word "$w" heavy && level=-O1
         add_program "$1" "$2" plain "$level"
@@ -373,7 +379,7 @@ add_unit() {
     if [ $asan = 1 ]; then
         level=-O0
         has_word "$w" heavy && level=-O1
-        if runnable "$have_asan"; then add_program "$1" "$2" asan "$lines $level -fno-omit-frame-pointer -fsanitize=$sanitizers -fno-sanitize-recover=all -DUTIL_ASAN"
+        if runnable "$have_asan"; then add_program "$1" "$2" asan "$lines $level -fno-omit-frame-pointer $undefined -DUTIL_ASAN"
         else absent "$2 (asan)" "no working -fsanitize=$sanitizers in $CC"; fi
         disk=0
     fi
@@ -452,11 +458,13 @@ echo "$count jobs, $jobs at a time"
 touch "$CKPT_BUILD/job/works" "$CKPT_BUILD/job/waits"
 # Those that wait are served at once when they are due, and the others have what is left, all of it: twice as many of them as cores,
 # since each waits for the disk a part of its time.
-[ -s "$CKPT_BUILD/job/waits" ] && xargs -P "$jobs" -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/waits" &
-lane_pid=$!
-[ -s "$CKPT_BUILD/job/works" ] && nice -n 3 xargs -P $((2 * jobs)) -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/works"
+# Both in the background: a signal then ends the shell's wait, not only what it waits for.
+{ [ ! -s "$CKPT_BUILD/job/waits" ] || exec xargs -P "$jobs" -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/waits"; } &
+lane_pids=$!
+{ [ ! -s "$CKPT_BUILD/job/works" ] || exec nice -n 3 xargs -P $((2 * jobs)) -n 1 sh "$here/run.sh" --job <"$CKPT_BUILD/job/works"; } &
+lane_pids="$lane_pids $!"
 wait
-lane_pid=
+lane_pids=
 
 for f in "$CKPT_BUILD"/job/*.name; do
     [ -f "$f" ] || continue

@@ -1,6 +1,6 @@
 /* test_azure.c: what azure:// signs, sends and makes of replies, good, bad and hostile, by a scripted server in the process; and
    which store libcloud:// stands for.
-   run.sh: remote tsan */
+   run.sh: remote tsan-long */
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"

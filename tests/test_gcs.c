@@ -1,6 +1,6 @@
 /* test_gcs.c: CRC-32C and RS256 by known answers, where Google credentials are looked for and in which order, what gs:// sends and
    what it makes of replies, good, bad and hostile, by a scripted server in the process.
-   run.sh: remote tsan */
+   run.sh: remote tsan-long */
 #define CKPT__SEND_MIB 1024             // ranges of 8 KiB
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"

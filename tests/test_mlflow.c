@@ -1,6 +1,6 @@
 /* test_mlflow.c: what mlflow-artifacts: and dbfs:/databricks/mlflow-tracking/... send and make of replies, good, bad and hostile, by a scripted
    server in the process; tracking servers and logins; runs that are found and made; Composer's table of paths.
-   run.sh: remote tsan */
+   run.sh: remote tsan-long */
 #include "fault/faults.h"
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"

@@ -1,6 +1,6 @@
 /* test_s3_more.c: what a store keeps to itself and does not do twice at once: secrets, log lines, renewals that hang; and what is
    odd about servers and settings.
-   run.sh: remote tsan */
+   run.sh: remote tsan-long */
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"

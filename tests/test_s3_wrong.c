@@ -1,5 +1,5 @@
 /* test_s3_wrong.c: what servers, proxies and sources of credentials get wrong leaves no wrong byte in a file, and no upload behind.
-   run.sh: remote tsan */
+   run.sh: remote tsan-long */
 #define CKPT__SEND_MIB (1 << 10)        // ranges and parts of some KiB
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"

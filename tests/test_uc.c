@@ -1,6 +1,6 @@
 /* test_uc.c: what dbfs:/Volumes/... sends and makes of replies, good, bad and hostile, by a scripted server in the process; where
    Databricks credentials come from; Composer's tables of volume paths.
-   run.sh: remote tsan */
+   run.sh: remote tsan-long */
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"

@@ -1,6 +1,6 @@
 /* test_wandb.c: what wandb:// calls its artifacts (Composer's cases), what it asks for and sends where, whose key it finds, and what it
    makes of replies, good, bad and hostile, by a server in the process that answers by the name of the operation.
-   run.sh: remote tsan */
+   run.sh: remote tsan-long */
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
