@@ -979,6 +979,8 @@ typedef struct ckpt_saver_desc {
     int                ignore_keys_count;
     ckpt_snapshot      snapshot;                // default CKPT_SNAPSHOT_NONE
     size_t             max_staging_bytes;       // of the snapshot (0: what the state needs); see SNAPSHOTS
+    bool               sharded;                 // one file per rank and a .metadata in a folder of its own: see RANKS
+    const char        *sharded_prefix_dir;      // that folder's name; default "ep{epoch}-ba{batch}"
     struct ckpt_uploader *const *uploaders;     // more destinations than folder's own, open, closed by the caller after
     int                uploaders_count;         // the saver
     int                num_concurrent_uploads;  // of folder's own destination: files at a time, default 1
@@ -989,8 +991,6 @@ typedef struct ckpt_saver_desc {
     const char        *event_file;              // what folder's uploader does, for a trace viewer; NULL: none
     bool               resume_offline;          // resume from what is local when a store cannot be asked or read from;
                                                 // default: fail
-    bool               sharded;                 // one file per rank and a .metadata in a folder of its own: see RANKS
-    const char        *sharded_prefix_dir;      // that folder's name; default "ep{epoch}-ba{batch}"
     bool               per_rank_tar;            // Composer's DeepSpeed layout: every rank writes a tarball of its own
     ckpt_ranks         ranks;
     ckpt_logger        logger;

@@ -13,8 +13,8 @@ int main(int argc, char **argv) {
     // Credentials come from where boto3 looks for them: environment, ~/.aws, the machine's role. S3_ENDPOINT_URL: another server.
     ckpt_saver *saver;
     ckpt_saver_desc desc = { .state = &st, .run_name = "demo", .folder = argc > 1 ? argv[1] : "file:///tmp/ckpt-bucket/{run_name}",
-                             .save_interval = "10ba", .snapshot = CKPT_SNAPSHOT_LAZY, .num_checkpoints_to_keep = 1,
-                             .num_remote_to_keep = 3, .progress = { ckpt_progress_bar, NULL } };
+                             .save_interval = "10ba", .num_checkpoints_to_keep = 1, .num_remote_to_keep = 3,
+                             .snapshot = CKPT_SNAPSHOT_LAZY, .progress = { ckpt_progress_bar, NULL } };
     if (ckpt_saver_open(&saver, &desc) != CKPT_OK) return failed();         // wrong credentials show here, not hours later
     ckpt_timestamp t = {0};
     ckpt_err e = ckpt_saver_resume(saver, &t);                              // from the bucket, if this machine has nothing newer

@@ -7,8 +7,9 @@ static int failed(void) { return fprintf(stderr, "%s\n", ckpt_last_error()), 1; 
 
 int main(int argc, char **argv) {
     ckpt_uploader *up;
-    ckpt_uploader_desc desc = { .bucket_uri = argc > 1 ? argv[1] : "file:///tmp/ckpt-bucket", .num_concurrent_uploads = 4,
-                                .file_path_format_string = "logs/{remote_file_name}", .progress = { ckpt_progress_bar, NULL } };
+    ckpt_uploader_desc desc = { .bucket_uri = argc > 1 ? argv[1] : "file:///tmp/ckpt-bucket",
+                                .file_path_format_string = "logs/{remote_file_name}", .num_concurrent_uploads = 4,
+                                .progress = { ckpt_progress_bar, NULL } };
     if (ckpt_uploader_open(&up, &desc) != CKPT_OK) return failed();
     for (int i = 0; i < 10; i++) {
         char path[64], name[64];

@@ -14,8 +14,9 @@ int main(void) {
 
     ckpt_saver *saver;
     ckpt_saver_desc desc = { .state = &st, .run_name = "demo", .folder = "out/{run_name}", .filename = "ep{epoch:02d}-ba{batch:04d}.pt",
-                             .save_interval = "10ba", .num_checkpoints_to_keep = 2, .keep_best = "min:state/metrics/loss",
-                             .overwrite = true };         // this program starts from nothing each time; 3_resume.c goes on
+                             .save_interval = "10ba",
+                             .overwrite = true,           // this program starts from nothing each time; 3_resume.c goes on
+                             .num_checkpoints_to_keep = 2, .keep_best = "min:state/metrics/loss" };
     if (ckpt_saver_open(&saver, &desc) != CKPT_OK) return failed();
     ckpt_timestamp t = {0};
     for (int epoch = 0; epoch < 3; epoch++) {

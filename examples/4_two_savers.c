@@ -12,10 +12,11 @@ int main(void) {
     ckpt_bind_f32(&st, "state/optimizers/SGD/momentum", momentum, 1000);
 
     ckpt_saver *all, *weights;
-    ckpt_saver_desc every = { .state = &st, .folder = "out/two/resume", .save_interval = "10ba", .num_checkpoints_to_keep = 1,
-                              .overwrite = true };
-    ckpt_saver_desc share = { .state = &st, .folder = "out/two/weights", .filename = "ba{batch}.safetensors", .save_interval = "50ba",
-                              .latest_filename = "latest.safetensors", .weights_only = true, .overwrite = true };
+    ckpt_saver_desc every = { .state = &st, .folder = "out/two/resume", .save_interval = "10ba", .overwrite = true,
+                              .num_checkpoints_to_keep = 1 };
+    ckpt_saver_desc share = { .state = &st, .folder = "out/two/weights", .filename = "ba{batch}.safetensors",
+                              .latest_filename = "latest.safetensors", .save_interval = "50ba", .overwrite = true,
+                              .weights_only = true };
     if (ckpt_saver_open(&all, &every) != CKPT_OK || ckpt_saver_open(&weights, &share) != CKPT_OK) return failed();
 
     ckpt_timestamp t = {0};

@@ -14,8 +14,8 @@ int main(void) {
     ckpt_state st = {0};
     ckpt_bind_f32(&st, "state/model/w", w, COUNT);
     ckpt_saver *saver;
-    ckpt_saver_desc desc = { .state = &st, .folder = "out/lazy", .save_interval = "5ba", .num_checkpoints_to_keep = 1,
-                             .snapshot = CKPT_SNAPSHOT_LAZY, .overwrite = true };
+    ckpt_saver_desc desc = { .state = &st, .folder = "out/lazy", .save_interval = "5ba", .overwrite = true,
+                             .num_checkpoints_to_keep = 1, .snapshot = CKPT_SNAPSHOT_LAZY };
     if (w == NULL || ckpt_saver_open(&saver, &desc) != CKPT_OK) return failed();
     ckpt_timestamp t = {0};
     while (t.batch < 20) {

@@ -388,10 +388,10 @@ int main(int argc, char **argv) {
     snprintf(interval, sizeof interval, "%ldba", o.every);
     ckpt_uploader *up = open_uploader(&o);
     ckpt_saver_desc desc = {
-        .state = &st, .run_name = "train", .folder = o.folder, .filename = "ba{batch:06d}-rank{rank}.pt", .save_interval = interval,
-        .num_checkpoints_to_keep = 3, .keep_best = "min:state/metrics/val_loss", .snapshot = o.snapshot, .logger = { on_log, NULL },
-        .uploaders = &up, .uploaders_count = up != NULL, .num_remote_to_keep = 5,
+        .state = &st, .run_name = "train", .folder = o.folder, .filename = "ba{batch:06d}-rank{rank}.pt",
         .remote_file_name = "{run_name}/ba{batch:06d}-rank{rank}.pt", .latest_remote_file_name = "{run_name}/latest-rank{rank}.pt",
+        .save_interval = interval, .num_checkpoints_to_keep = 3, .keep_best = "min:state/metrics/val_loss", .num_remote_to_keep = 5,
+        .snapshot = o.snapshot, .uploaders = &up, .uploaders_count = up != NULL, .logger = { on_log, NULL },
     };
     if (strstr(o.folder, "://") != NULL) desc.remote_file_name = desc.latest_remote_file_name = NULL;     // derived from the URI
     if (ckpt_saver_open(&saver, &desc) != CKPT_OK) die("cannot save checkpoints", ckpt_last_error());

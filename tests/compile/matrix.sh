@@ -247,6 +247,16 @@ part_link() {
         expect "the agreed interface, $cc" $cc -I"$root" $lang "$api" -x none impl.o -o prog $net -lpthread
         expect "... runs" ./prog
     done
+    # An order of fields other than the agreed one is an error to C++20, and to g++ more than to clang++.
+    for cc in "$CC" g++ clang++; do
+        there "$cc" || { skip "every field by its name $cc" "not installed"; continue; }
+        case $cc in *++) lang="-x c++ -std=c++20 $warn_cxx" ;; *) lang="-x c -std=c99 $warn_c" ;; esac
+        expect "every field by its name, $cc" "$cc" -I"$root" $lang "$root/tests/compile/designated.c" -x none impl.o -o prog $net -lpthread
+        rm -rf fields
+        mkdir -p fields/bucket
+        (cd fields && ../prog "file://$work/fields/bucket") >log 2>&1 || echo "status $?" >>log
+        verdict "... runs"
+    done
     if there g++; then
         cp use.c use.cpp
         cp main.c main.cpp
