@@ -16388,6 +16388,7 @@ typedef struct ckpt__index_line {
     bool              unfit;            // not stored: resume could not go on from it, whatever it is: it neither goes nor counts
     bool              unasked;          // not stored: it could not be read for its metric, and may be the best
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
+    size_t            listing;          // not stored: of a directory's .metadata as a tool saw it (ckpt__os_mark); 0: it has none
     struct ckpt__index_shown *shown;    // not stored: how it was printed last; NULL: it was not
 } ckpt__index_line;
 
@@ -58419,7 +58420,6 @@ typedef struct ckpt__folder_change {
     bool               repair;      // links that lead nowhere move too
     int                rank;        // whose index it is
     const ckpt_gc_desc *gc;         // for its hook; may be NULL
-    double             judged;      // when gc began to look
     ckpt__buf          going;       // dry run: unfinished directories that would go, each with its NUL
 } ckpt__folder_change;
 
@@ -58586,7 +58586,26 @@ static ckpt_err ckpt__folder_check_split(const ckpt__folder_change *c, const cha
     return *stays ? CKPT_OK : e;
 }
 
-// The same for a line that leaves, or would.
+// Which .metadata a directory has; 0: none.
+static size_t ckpt__folder_listing(const ckpt__folder_change *c, const char *dir) {
+    ckpt__buf path;
+    ckpt__os_info info;
+    ckpt__buf_init(&path, &c->f->allocator);
+    ckpt__os_path_join(&path, dir, CKPT__SHARD_META);
+    bool there = path.err == CKPT_OK && ckpt__os_lstat(ckpt__buf_cstr(&path), &info) == CKPT_OK;
+    ckpt__buf_free(&path);
+    return there ? ckpt__os_mark(&info) : 0;
+}
+
+// Is there another .metadata than gc saw? A time would not tell: a server's clock may be behind, and a copy may keep its time.
+static bool ckpt__folder_is_anew(const ckpt__folder_change *c, const char *dir, size_t seen) {
+    size_t now = ckpt__folder_listing(c, dir);
+    if (c->gc == NULL || now == 0 || now == seen) return false;
+    ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "it stays: another checkpoint was just put in place of %s", dir);
+    return true;
+}
+
+// Both for a line that leaves, or would.
 static ckpt_err ckpt__folder_spare(const ckpt__folder_change *c, ckpt__index_line *l) {
     ckpt__buf dir;
     bool stays = false;
@@ -58594,25 +58613,15 @@ static ckpt_err ckpt__folder_spare(const ckpt__folder_change *c, ckpt__index_lin
     ckpt__buf_init(&dir, &c->f->allocator);
     ckpt__folder_path(&dir, c->ix, l->name);
     ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__folder_check_split(c, dir.data, &stays);
-    l->leaves = !stays;
+    l->leaves = !stays && (e != CKPT_OK || !ckpt__folder_is_anew(c, dir.data, l->listing));
     ckpt__buf_free(&dir);
     return e;
 }
 
-// Is there a .metadata that was put after gc had looked?
-static bool ckpt__folder_is_anew(const ckpt__folder_change *c, const char *dir) {
-    ckpt__buf path;
-    ckpt__os_info info;
-    ckpt__buf_init(&path, &c->f->allocator);
-    ckpt__os_path_join(&path, dir, CKPT__SHARD_META);
-    bool anew = c->gc != NULL && path.err == CKPT_OK && ckpt__os_lstat(ckpt__buf_cstr(&path), &info) == CKPT_OK &&
-        info.mtime >= c->judged;
-    ckpt__buf_free(&path);
-    return anew;
-}
-
-// Clears it with the lock of splits, if that can be had: one may have begun, or come to its end, since the last look.
-static ckpt_err ckpt__folder_clear_alone(const ckpt__folder_change *c, const char *dir, uint64_t *size, bool *stays) {
+// Clears it with the lock of splits, if that can be had: one may have begun, or come to its end, since the last look. Then what
+// it put stays without its line, which was of another checkpoint.
+static ckpt_err ckpt__folder_clear_alone(const ckpt__folder_change *c, const char *dir, size_t seen, uint64_t *size,
+                                         bool *stays) {
     ckpt__buf lock;
     int fd = -1;
     *stays = false;
@@ -58620,21 +58629,21 @@ static ckpt_err ckpt__folder_clear_alone(const ckpt__folder_change *c, const cha
     ckpt__buf_fmt(&lock, "%s" CKPT__FOLDER_SPLIT, dir);
     ckpt_err e = lock.err;
     if (e == CKPT_OK && ckpt__os_lock(&fd, ckpt__buf_cstr(&lock)) == CKPT_EXISTS) e = ckpt__folder_check_split(c, dir, stays);
-    *stays = *stays || ckpt__folder_is_anew(c, dir);
+    *stays = *stays || (e == CKPT_OK && ckpt__folder_is_anew(c, dir, seen));
     if (e == CKPT_OK && !*stays) e = ckpt__folder_clear(dir, size, &c->f->allocator);
     ckpt__folder_unlock(fd, &lock);
     return e;
 }
 
 // The same for a line that leaves; then the directory goes, and the one above it below the folder, if nothing else is in them.
-static ckpt_err ckpt__folder_delete_many(const ckpt__folder_change *c, const char *name) {
+static ckpt_err ckpt__folder_delete_many(const ckpt__folder_change *c, const char *name, size_t seen) {
     ckpt__buf dir, path;
     uint64_t size = 0;
     bool stays = false;
     ckpt__buf_init(&dir, &c->f->allocator);
     ckpt__buf_init(&path, &c->f->allocator);
     ckpt__folder_path(&dir, c->ix, name);
-    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__folder_clear_alone(c, dir.data, &size, &stays);
+    ckpt_err e = dir.err != CKPT_OK ? dir.err : ckpt__folder_clear_alone(c, dir.data, seen, &size, &stays);
     const char *base = ckpt__os_path_base(name), *slash = base > name ? strchr(name, '/') : NULL;
     if (e == CKPT_OK && !stays) {
         path.len = 0;
@@ -58656,7 +58665,7 @@ static ckpt_err ckpt__folder_delete(const ckpt__folder_change *c, const ckpt__in
     ckpt__buf path, dir;
     ckpt__os_info info;
     int held = -1;
-    if (ckpt__folder_is_many(l->name)) return ckpt__folder_delete_many(c, l->name);
+    if (ckpt__folder_is_many(l->name)) return ckpt__folder_delete_many(c, l->name, l->listing);
     ckpt__buf_init(&path, &c->f->allocator);
     ckpt__buf_init(&dir, &c->f->allocator);
     ckpt__index_path(&path, c->ix, l->name);
@@ -58875,6 +58884,18 @@ static ckpt_err ckpt__folder_is_damaged(const ckpt__folder_change *c, ckpt__inde
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
+// Which .metadata the line's directory has, before it is judged.
+static ckpt_err ckpt__folder_note_listing(const ckpt__folder_change *c, ckpt__index_line *l) {
+    ckpt__buf dir;
+    if (!ckpt__folder_is_many(l->name)) return CKPT_OK;
+    ckpt__buf_init(&dir, &c->f->allocator);
+    ckpt__folder_path(&dir, c->ix, l->name);
+    ckpt_err e = dir.err;
+    if (e == CKPT_OK) l->listing = ckpt__folder_listing(c, dir.data);
+    ckpt__buf_free(&dir);
+    return e;
+}
+
 // Marks what leaves, which nothing of another run does, nor what may be another rank's or a copy. *n: how many.
 static ckpt_err ckpt__folder_choose(const ckpt__folder_change *c, const ckpt__index_rule *rule, size_t *n) {
     ckpt__index *ix = c->ix;
@@ -58887,8 +58908,9 @@ static ckpt_err ckpt__folder_choose(const ckpt__folder_change *c, const ckpt__in
     *n = 0;
     for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
         ckpt__index_line *l = &ix->lines[i];
-        if (c->gc->damaged && !l->apart && l->state == CKPT__INDEX_DAMAGED && !l->pinned)
-            e = ckpt__folder_is_damaged(c, l, &l->leaves);
+        bool asked = c->gc->damaged && !l->apart && l->state == CKPT__INDEX_DAMAGED && !l->pinned;
+        if (l->leaves || asked) e = ckpt__folder_note_listing(c, l);
+        if (e == CKPT_OK && asked) e = ckpt__folder_is_damaged(c, l, &l->leaves);
         if (e == CKPT_OK) e = ckpt__folder_spare(c, l);
         *n += l->leaves;
     }
@@ -59050,7 +59072,7 @@ static ckpt_err ckpt__folder_sweep_halves(ckpt__folder_change *c) {
             ckpt__buf_add(&c->going, dir.data, dir.len + 1);
         }
         ckpt__folder_many_free(&m);
-        if (e == CKPT_OK && ours && !c->gc->dry_run) e = ckpt__folder_delete_many(c, name);
+        if (e == CKPT_OK && ours && !c->gc->dry_run) e = ckpt__folder_delete_many(c, name, 0);
     }
     ckpt__buf_free(&h.names);
     ckpt__buf_free(&h.last.name);
@@ -59116,7 +59138,6 @@ static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_des
     c.links = links;
     c.repair = true;
     c.gc = d;
-    c.judged = ckpt__os_time();
     c.rank = rank;
     ckpt__buf_init(&c.going, &f->allocator);
     e = ckpt__folder_gc_run(&c, rule);

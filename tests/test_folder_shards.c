@@ -781,7 +781,8 @@ static bool spared_dry;
 
 static void note_spared(ckpt_log_level level, const char *msg, void *user) {
     (void)user;
-    spared += level == CKPT_LOG_WARN && strstr(msg, "it stays: another checkpoint is just being put in place of") != NULL;
+    spared += level == CKPT_LOG_WARN && (strstr(msg, "it stays: another checkpoint is just being put in place of") != NULL ||
+                                         strstr(msg, "it stays: another checkpoint was just put in place of") != NULL);
 }
 
 static void count_removed(const char *name, uint64_t size, void *user) {
@@ -791,6 +792,8 @@ static void count_removed(const char *name, uint64_t size, void *user) {
     gone++;
 }
 
+static void (*tidy_progress)(const ckpt_progress *, void *);
+
 static ckpt_err tidy_damaged(const char *dir) {
     ckpt_folder *f = NULL;
     ckpt_folder_desc d;
@@ -799,6 +802,7 @@ static ckpt_err tidy_damaged(const char *dir) {
     memset(&g, 0, sizeof g);
     d.folder = dir;
     d.logger.fn = note_spared;
+    d.progress.fn = tidy_progress;
     g.damaged = g.unfinished_now = true;
     g.dry_run = spared_dry;
     g.removed = count_removed;
@@ -839,37 +843,65 @@ static void test_split_spared(void **state) {
 static int late_fd;
 static bool late_ends;
 
-// When gc has looked, and its index is about to be written: a split takes its lock, or is made and ended.
-static void split_late(const char *name, const char *path) {
-    if (moment.busy || strcmp(name, "rename") != 0 || !ckpt__txt_ends(path, "/.ckpt-index.jsonl")) return;
+// A split takes its lock, or is made and ended, on a server whose clock is behind.
+static void split_now(void) {
     moment.busy = true;
     const char *to = util_join(moment.tidy, "ep1");
-    usleep(50000);                      // a file's time is that of the kernel's last tick
     rival.err = late_ends ? convert(util_join(moment.tidy, "ep2"), to, 1, ".pt", false, NULL)
         : ckpt__os_lock(&late_fd, util_join(to, ".ckpt-split"));
+    if (late_ends) old(to, ".metadata");
 }
 
-// A split that begins, or comes to its end, between gc's look and its deletions loses nothing.
+// gc has looked, and its index is about to be written.
+static void split_late(const char *name, const char *path) {
+    if (!moment.busy && strcmp(name, "rename") == 0 && ckpt__txt_ends(path, "/.ckpt-index.jsonl")) split_now();
+}
+
+// gc has looked, and verifies what stays.
+static void split_sooner(const ckpt_progress *p, void *user) {
+    (void)user;
+    if (!moment.busy && strstr(p->name, "ep2") != NULL) split_now();
+}
+
+// A split that begins, or comes to its end, between gc's look and its deletions loses nothing, and keeps its line if gc sees it before
+// the index is written.
 static void test_split_late(void **state) {
     (void)state;
-    for (int ends = 0; ends < 2; ends++) {
+    for (int ends = 0; ends < 3; ends++) {
+        tidy_progress = ends == 2 ? split_sooner : NULL;
         memset(&moment, 0, sizeof moment);
         moment.tidy = make_damaged();
         const char *lock = util_join(moment.tidy, "ep1/.ckpt-split");
         rival.err = CKPT_MISMATCH;
         late_ends = ends > 0;
         late_fd = -1;
-        fault_set_spy(split_late);
+        if (ends < 2) fault_set_spy(split_late);
         ok(tidy_damaged(moment.tidy));
         fault_set_spy(NULL);
+        tidy_progress = NULL;
         ok(rival.err);
-        assert_int_equal(spared, 1 - ends);
+        assert_int_equal(spared, 1);
         assert_int_equal(gone, 0);
+        assert_int_equal(strstr(util_read(util_join(moment.tidy, ".ckpt-index.jsonl"), NULL), "\"ep1/") != NULL, ends == 2);
         assert_true(util_exists(util_join(moment.tidy, "ep1/.metadata")));
         if (ends) ok(ckpt_verify(util_join(moment.tidy, "ep1"), NULL));
         ckpt__os_unlock(late_fd, lock);
         assert_false(util_exists(lock));
     }
+}
+
+// What a clock that is ahead has dated, or a copy that kept its time, goes like any other.
+static void test_split_ahead(void **state) {
+    (void)state;
+    const char *dir = make_damaged();
+    struct timeval t[2];
+    memset(t, 0, sizeof t);
+    t[0].tv_sec = t[1].tv_sec = time(NULL) + 86400;
+    assert_int_equal(utimes(util_join(dir, "ep1/.metadata"), t), 0);
+    ok(tidy_damaged(dir));
+    assert_int_equal(spared, 0);
+    assert_int_equal(gone, 1);
+    assert_false(util_exists(util_join(dir, "ep1")));
 }
 
 static void no_opening_of_lock(const char *name, const char *path) {
@@ -1023,7 +1055,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared),
     cmocka_unit_test(test_split_rivals_calls), cmocka_unit_test(test_split_without_locks), cmocka_unit_test(test_split_tidied),
     cmocka_unit_test(test_split_tidied_calls), cmocka_unit_test(test_split_lock_of_others), cmocka_unit_test(test_split_spared),
-    cmocka_unit_test(test_split_late), cmocka_unit_test(test_split_lock_of_dead),
+    cmocka_unit_test(test_split_late), cmocka_unit_test(test_split_ahead),
+    cmocka_unit_test(test_split_lock_of_dead),
     cmocka_unit_test(test_split_whole),
     cmocka_unit_test(test_no_memory_convert),
     cmocka_unit_test(test_no_memory_folder)
