@@ -7676,6 +7676,13 @@ static bool ckpt__state_is_reserved(const char *canonical) {
            ckpt__state_under(canonical, "state/callbacks/CheckpointSaver");
 }
 
+// What of that a saver adds to a checkpoint, but for a file of weights; the ignore keys take it away by these names, and what is
+// above them.
+enum { CKPT__OWN_TIME, CKPT__OWN_RUN, CKPT__OWN_RECORD, CKPT__OWNS };
+static const char *const ckpt__state_own[CKPT__OWNS] = {
+    "state/timestamp/Timestamp", "state/run_name", "state/callbacks/CheckpointSaver/all_saved_checkpoints_to_timestamp"
+};
+
 // In a tar: the sums', and the container's.
 static const char *const ckpt__state_sums = ".ckpt-sums";
 
@@ -8129,6 +8136,10 @@ static ckpt_err ckpt__state_select_again(const ckpt_state *st, bool weights_only
         if (weights_only && !ckpt__state_is_weights(canonical)) continue;
         e = ckpt__state_globs_match(&globs, canonical, &ignored);
         if (e == CKPT_OK && !ignored) out->list[out->count++] = st->items[i];
+    }
+    for (int i = 0; i < CKPT__OWNS && e == CKPT_OK && !weights_only; i++) {     // taken away where they are added
+        bool ignored = false;
+        e = ckpt__state_globs_match(&globs, ckpt__state_own[i], &ignored);
     }
     if (e == CKPT_OK) ckpt__state_globs_warn(&globs, log);
     ckpt__state_globs_free(&globs);
@@ -49248,11 +49259,11 @@ static ckpt_err ckpt__saver_add_own(const ckpt_saver *s, ckpt__items *items, ckp
     memcpy(r->save_count, CKPT__SAVER_STATE "save_count", sizeof r->save_count);
     r->world = s->ranks.world_size;
     memcpy(r->world_size, CKPT__SAVER_STATE "world_size", sizeof r->world_size);
-    ckpt_err e = ckpt__saver_ignores(s, "state/timestamp/Timestamp", &ignored);
+    ckpt_err e = ckpt__saver_ignores(s, ckpt__state_own[CKPT__OWN_TIME], &ignored);
     if (e == CKPT_OK && !ignored) e = ckpt__items_add_timestamp(items, &r->stamp, &line->t);
-    if (e == CKPT_OK) e = ckpt__saver_ignores(s, "state/run_name", &ignored);
+    if (e == CKPT_OK) e = ckpt__saver_ignores(s, ckpt__state_own[CKPT__OWN_RUN], &ignored);
     if (e == CKPT_OK && !ignored) e = ckpt__items_add(items, r->run_name, CKPT_KIND_TEXT, s->run_name, strlen(s->run_name) + 1);
-    if (e == CKPT_OK) e = ckpt__saver_ignores(s, CKPT__SAVER_STATE "all_saved_checkpoints_to_timestamp", &ignored);
+    if (e == CKPT_OK) e = ckpt__saver_ignores(s, ckpt__state_own[CKPT__OWN_RECORD], &ignored);
     if (e != CKPT_OK || ignored) return e;
     // In a folder of many files the names stay the same from save to save, so that who writes what is agreed on once.
     if (s->layout != CKPT__SAVER_SHARDED) e = ckpt__saver_collect(s, r, line);

@@ -272,6 +272,33 @@ static void test_record_is_bounded(void **state) {
     ckpt_file_close(f);
 }
 
+// An ignore key that takes away nothing but what the saver adds by itself has matched; a file of weights has none of that.
+static void test_ignored_own(void **state) {
+    (void)state;
+    static const struct { const char *key; int entries; bool matches; } rows[] = {
+        { "state/callbacks/*", 18, true }, { "state/callbacks", 18, true }, { "state/callbacks/CheckpointSaver/*", 18, true },
+        { "state/timestamp", 16, true }, { "state/timestamp/*", 16, true }, { "state/run_name", 29, true },
+        { "state/timestamp/Timestamp/none", 30, false }, { "state/other", 30, false }
+    };
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof rows[0]; i++) {
+        const char *dir = util_temp_dir();
+        run *r = run_new(dir);
+        bool weights = i % 2 == 1;
+        ckpt_file *f = NULL;
+        r->d.weights_only = weights;
+        r->d.ignore_keys = &rows[i / 2].key;
+        r->d.ignore_keys_count = 1;
+        run_open(r);
+        run_save(r, 1);
+        run_end(r);
+        ok(ckpt_file_open(&f, util_join(dir, "ba1.pt")));
+        assert_int_equal(ckpt_file_count(f), weights ? 1 : rows[i / 2].entries);
+        ckpt_file_close(f);
+        bool warned = strstr(r->log, util_fmt("the ignore key '%s' matches nothing", rows[i / 2].key)) != NULL;
+        assert_int_equal(warned, weights || !rows[i / 2].matches);
+    }
+}
+
 // Composer's conflict table, through the public function and through the saver's first event.
 static void test_conflict_cases(void **state) {
     (void)state;
@@ -2386,7 +2413,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_cases),
         cmocka_unit_test(test_state_cases),
-        cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded),
+        cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded), cmocka_unit_test(test_ignored_own),
         cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
         cmocka_unit_test(test_callback_decides),
         cmocka_unit_test(test_not_twice), cmocka_unit_test(test_not_twice_by_hand), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),
