@@ -430,6 +430,9 @@
    - The conflict check understands format specs, escapes and sub-folders.
    - Time strings without a unit or digits ("", "5") are refused; "24h", "90m" and "3600s" are accepted.
    - Loading a .pt.gz leaves no unpacked file behind. Names with '#', '?', ';' or ':' in them are just names.
+   - ckpt_load and ckpt_get_file fetch nothing from http:// and https:// addresses (CKPT_UNSUPPORTED).
+   - CHECKPOINT_VALIDATION_FUNCTION calls nothing. What is read is verified against its checksums; who wants more opens the file
+     with ckpt_file_open, or fetches it with ckpt_get_file, and looks at it before ckpt_load.
    - num_checkpoints_to_keep: 0 keeps all (zero is always the default) and -1 none; in Composer -1 keeps all, 0 none.
    - An upload that fails is reported once and the others go on; what is staged survives the process. Staging copies nothing
      that is large.
@@ -36385,28 +36388,29 @@ static ckpt_err ckpt__libcloud_translate(ckpt__libcloud *l, const char *text, co
 // threads: any
 //------------------------------------------------------------------------------
 
-// Schemes that Composer knows and this build does not: what they are, and what to do instead.
+// Schemes that this build does not know, or no build (never): what they are, and what to do instead.
 static ckpt_err ckpt__stores_missing(const char *text, const char *backend) {
-    static const struct { const char *scheme, *what, *instead; } known[] = {
+    static const struct { const char *scheme, *what; bool never; const char *instead; } known[] = {
 #if defined(CKPT_NO_REMOTE) || defined(CKPT_NO_GCS)
-        { "gs", "Google Cloud Storage", "; its S3 interface can be used with HMAC keys: s3://bucket and the endpoint "
+        { "gs", "Google Cloud Storage", false, "; its S3 interface can be used with HMAC keys: s3://bucket and the endpoint "
                 "https://storage.googleapis.com" },
 #endif
-        { "oci", "Oracle object storage", "; its S3 interface can be used: s3://bucket and the endpoint that Oracle "
+        { "oci", "Oracle object storage", false, "; its S3 interface can be used: s3://bucket and the endpoint that Oracle "
                  "gives for it" },
-        { "azure", "Azure blob storage", "" },
-        { "http", "a web server", "" },
-        { "https", "a web server", "" },
-        { "wandb", "Weights & Biases", "" },
-        { "libcloud", "Apache Libcloud", "; s3://, sftp:// and file:// are built in" },
-        { "hf", "the Hugging Face hub", "" },
-        { "mlflow-artifacts", "an MLflow server", "" },
-        { "dbfs", "Databricks volumes", "; on Databricks they are folders below /Volumes" }
+        { "azure", "Azure blob storage", false, "" },
+        { "http", "a web server", true, "; fetch the file first, as by curl -fLO, and name that" },
+        { "https", "a web server", true, "; fetch the file first, as by curl -fLO, and name that" },
+        { "wandb", "Weights & Biases", false, "" },
+        { "libcloud", "Apache Libcloud", false, "; s3://, sftp:// and file:// are built in" },
+        { "hf", "the Hugging Face hub", true, "; fetch the file first and name that" },
+        { "mlflow-artifacts", "an MLflow server", false, "" },
+        { "dbfs", "Databricks volumes", false, "; on Databricks they are folders below /Volumes" }
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(backend, known[i].scheme) == 0)
-            return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is %s, which this build cannot reach%s (ckpt_store_custom takes a "
-                                   "store of your own)", text, known[i].what, known[i].instead);
+            return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is %s, which this %s%s (ckpt_store_custom takes a store of your own)",
+                                   text, known[i].what, known[i].never ? "library does not read" : "build cannot reach",
+                                   known[i].instead);
     }
     return ckpt__error_set(CKPT_UNSUPPORTED, "'%s': no store is called %s://; there are file://, s3:// and sftp://", text,
                            backend);
