@@ -1357,9 +1357,10 @@ typedef struct ckpt_store_ops {
 // WANDB_API_KEY or ~/.netrc; server: endpoint_url or WANDB_BASE_URL; run: WANDB_RUN_ID, else one is made. A put makes a version,
 // a remove takes all of them; overwrite off is looked at first; objects go whole, up to 5 GiB. W&B documents no such interface:
 // it is spoken as its open-source client does, and was never tried against the real service.
-// CKPT_ARG: the URI is none, or makes no sense for its store. CKPT_AUTH: oci, gs, azure, dbfs or wandb finds no
-// configuration. CKPT_UNSUPPORTED: http, https, hf and unknown schemes; all but file with CKPT_NO_REMOTE, and what
-// CKPT_NO_GCS, CKPT_NO_OCI, CKPT_NO_AZURE, CKPT_NO_UC, CKPT_NO_MLFLOW and CKPT_NO_WANDB leave out. Schemes may be in capitals.
+// CKPT_ARG: the URI is none, has a '?' or '#' (as ckpt_put_file), or makes no sense for its store. CKPT_AUTH: oci, gs,
+// azure, dbfs or wandb finds no configuration. CKPT_UNSUPPORTED: http, https, hf and unknown schemes; all but file with
+// CKPT_NO_REMOTE, and what CKPT_NO_GCS, CKPT_NO_OCI, CKPT_NO_AZURE, CKPT_NO_UC, CKPT_NO_MLFLOW and CKPT_NO_WANDB leave out.
+// Schemes may be in capitals.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_open(ckpt_store **out, const char *uri, const ckpt_store_desc *desc);
 // Makes a store of the user's own functions. *ops is copied, `user` is passed to each. CKPT_ARG: put, get or size is missing,
 // or ops->name is no text of up to 255 bytes.
@@ -36432,6 +36433,17 @@ static void ckpt__stores_shown(char *out, size_t cap, const char *text) {
                         (int)(end - at), at);
 }
 
+// '?' and '#' end a URI's path: what stands before them names something else. Those of libcloud:// and the web have a query.
+static ckpt_err ckpt__stores_check_end(const ckpt__uri *u, const char *shown) {
+    bool query = strcmp(u->backend, "libcloud") == 0 || ckpt__txt_starts(u->backend, "http");
+    const char *end = u->path.p + u->path.n;
+    if (u->backend[0] == 0 || *end == 0 || (query && *end == '?')) return CKPT_OK;
+    if (strcmp(u->backend, "file") == 0)
+        return ckpt__error_set(CKPT_ARG, "'%s' has a '%c'; in a path it is written %%%02X", shown, *end, (unsigned)*end);
+    return ckpt__error_set(CKPT_ARG, "'%s' has a '%c', which ends the path of a URI; the functions of a ckpt_store take names "
+                           "with it", shown, *end);
+}
+
 // Is it one that somebody has set up? Else its texts are addresses of anything.
 static ckpt_err ckpt__stores_check(const ckpt_store_desc *d) {
     if (d == NULL) return CKPT_OK;
@@ -36463,8 +36475,10 @@ static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt
         return e;
     }
 #ifndef CKPT_NO_REMOTE
-    if (strcmp(u.backend, "s3") == 0) return ckpt__s3_open(out, text, &u, d);
     if (strcmp(u.backend, "sftp") == 0) return ckpt__sftp_open(out, text, &u, d);
+    checked = ckpt__stores_check_end(&u, shown);
+    if (checked != CKPT_OK) return checked;
+    if (strcmp(u.backend, "s3") == 0) return ckpt__s3_open(out, text, &u, d);
 #ifndef CKPT_NO_GCS
     if (strcmp(u.backend, "gs") == 0) return ckpt__gcs_open(out, text, &u, d);
 #endif
@@ -36524,20 +36538,16 @@ static void ckpt__stores_add_uri(ckpt__buf *out, const ckpt_store *s, const char
 
 // Cuts the URI of an object into that of its store and the object's name. The store of s3:// is the bucket, as in Composer, since
 // .symlink objects hold names relative to it; of file:// and sftp:// it is the folder that the object is in; of dbfs: and
-// mlflow-artifacts: the volume or the run. '?' and '#' end a URI's path: the name before them would be another object's.
+// mlflow-artifacts: the volume or the run.
 static ckpt_err ckpt__stores_split(const char *text, ckpt__buf *store, ckpt__buf *name) {
     ckpt__uri u;
     char shown[768];
     ckpt__txt_uri(&u, text);
     ckpt__stores_shown(shown, sizeof shown, text);
     bool file = strcmp(u.backend, "file") == 0, folder = file || strcmp(u.backend, "sftp") == 0;
-    bool query = strcmp(u.backend, "libcloud") == 0 || ckpt__txt_starts(u.backend, "http");
     const char *end = u.path.p + u.path.n, *from = u.path.p + ckpt__txt_uri_root(&u);
-    if (*end != 0 && file)
-        return ckpt__error_set(CKPT_ARG, "'%s' has a '%c'; in a path it is written %%%02X", shown, *end, (unsigned)*end);
-    if (*end != 0 && !(query && *end == '?'))
-        return ckpt__error_set(CKPT_ARG, "'%s' has a '%c', which ends the path of a URI; ckpt_store_put takes names with it",
-                               shown, *end);
+    ckpt_err e = ckpt__stores_check_end(&u, shown);
+    if (e != CKPT_OK) return e;
     for (const char *p = u.path.p; folder && p < end; p++) {
         if (*p == '/') from = p + 1;
     }
@@ -52400,6 +52410,7 @@ static ckpt_err ckpt__loader_source_open(ckpt__loader_source *src, const char *p
                                          const ckpt_store_desc *desc, bool folders, const ckpt_allocator *a) {
     ckpt__buf bucket;
     ckpt__uri uri;
+    char shown[768];
     memset(src, 0, sizeof *src);
     ckpt__buf_init(&src->name, a);
     ckpt__buf_init(&src->target, a);
@@ -52407,17 +52418,15 @@ static ckpt_err ckpt__loader_source_open(ckpt__loader_source *src, const char *p
     src->store = store;
     ckpt__txt_uri(&uri, path);
     ckpt_err e = CKPT_OK;
+    ckpt__stores_shown(shown, sizeof shown, path);
     if (uri.backend[0] != 0 && !uri.known) e = ckpt__loader_check_local(path);
-    else if (uri.backend[0] != 0) e = ckpt__remote_split(path, &bucket, &src->name);
-    else ckpt__buf_text(&src->name, path);
+    else e = ckpt__stores_check_end(&uri, shown);
+    if (e == CKPT_OK && uri.backend[0] != 0) e = ckpt__remote_split(path, &bucket, &src->name);
+    else if (e == CKPT_OK) ckpt__buf_text(&src->name, path);
     while (folders && src->name.len > 1 && src->name.data[src->name.len - 1] == '/') src->name.len--;
     const char *name = ckpt__buf_cstr(&src->name);
     if (e == CKPT_OK) e = src->name.err;
-    if (e == CKPT_OK && name[0] == 0) {
-        char shown[768];
-        ckpt__stores_shown(shown, sizeof shown, path);
-        e = ckpt__error_set(CKPT_ARG, "'%s' is not the URI of an object", shown);
-    }
+    if (e == CKPT_OK && name[0] == 0) e = ckpt__error_set(CKPT_ARG, "'%s' is not the URI of an object", shown);
     if (e == CKPT_OK && store == NULL) {
         e = ckpt__stores_open(&src->store, bucket.data, desc);
         src->own = e == CKPT_OK;

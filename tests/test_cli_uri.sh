@@ -292,4 +292,10 @@ for uri in dbfs:/Volumes/a/b/c/x.pt mlflow-artifacts:/1/2/artifacts/x.pt DBFS:/V
     says "it is the object's name, and no folder's" "${uri%x.pt}' is"
 done
 is "another machine" 4 ./ckpt ls file://host/x
+for command in 'get' 'get --force' 'put --force a.pt' 'cp a.pt' 'rm'; do
+    is "$command of a name behind two slashes" 4 ./ckpt $command s3://bucket/x//y.pt
+    says "it is another object than the one behind one slash" "s3://bucket/x//y.pt has '//'"
+done
+is "in a file system it is the same one" 0 ./ckpt put a.pt "$bucket/two//y.pt"
+is "rm of that" 0 ./ckpt rm "$bucket//two//y.pt"
 exit $failed

@@ -193,6 +193,16 @@ static void test_refused_settings(void **state) {
         sentence_has(cases[i].word);
         assert_false(has(ckpt_last_error(), "topsecret"));
     }
+    static const char *const cut[] = { "s3://bucket/r?1", "s3://bucket/r#1/x", "s3://bucket?1/r", "gs://bucket/r?1", "azure://box/r#1", "oci://bucket/r?1",
+                                       "wandb://entity/project/r?1", "dbfs:/Volumes/a/b/c/r?1", "mlflow-artifacts:/1/2/artifacts/r#1" };
+    for (int i = 0; i < UTIL_COUNT(cut); i++) {         // else it would be the folder of another run
+        ckpt_store *s = NULL;
+        is(ckpt_store_open(&s, cut[i], NULL), CKPT_ARG);
+        assert_null(s);
+        sentence_has("which ends the path");
+        is(ckpt_get_file(cut[i], "x", true), CKPT_ARG);
+        sentence_has("which ends the path");
+    }
 }
 
 //-- what is sent ------------------------------------------------------------------

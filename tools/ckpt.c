@@ -937,11 +937,24 @@ static void cut_uri(const char *uri, char **folder, char **name) {
     *name = plain;
 }
 
+// Opens the folder that cut_uri has found. In a bucket "x//y.pt" is another object than "x/y.pt", which a folder and a name come to.
+static ckpt_err open_cut(ckpt_store **s, const char *folder, const char *name) {
+    const char *path = uri_path(folder), *end = folder + before_query(folder);
+    bool exact = strncasecmp(folder, "file:", 5) != 0 && strncasecmp(folder, "sftp:", 5) != 0;
+    if (path != NULL) path += strspn(path, "/");
+    *s = NULL;
+    if (!exact || name[0] == 0 || path == NULL || end - path < 2 || end[-1] != '/' || end[-2] != '/') return open_store(s, folder);
+    char text[9000], shown_name[4096], clean[4096];
+    snprintf(text, sizeof text, "%s%s%s has '//' before its name: that is not the object with one '/', and ckpt takes none with two",
+             shown(folder, clean, sizeof clean), *end != 0 ? ", " : "", shown(name, shown_name, sizeof shown_name));
+    return ckpt_set_error(CKPT_ARG, text);
+}
+
 // Opens the folder of an object.
 static ckpt_err open_object(ckpt_store **s, const char *uri, char **name) {
     char *folder;
     cut_uri(uri, &folder, name);
-    ckpt_err e = open_store(s, folder);
+    ckpt_err e = open_cut(s, folder, *name);
     if (e == CKPT_OK && (*name)[0] == 0) {
         ckpt_store_close(*s);
         *s = NULL;
@@ -1599,7 +1612,7 @@ static ckpt_err put_object(const char *path, const char *base, const char *uri) 
     ckpt_store *s = NULL;
     char *folder, *name;
     cut_uri(uri, &folder, &name);
-    ckpt_err e = open_store(&s, name[0] == 0 ? uri : folder);
+    ckpt_err e = open_cut(&s, folder, name);
     if (e == CKPT_OK) e = ckpt_store_put(s, name[0] == 0 ? base : name, path, opt.force);
     ckpt_store_close(s);
     free(folder);
@@ -1641,7 +1654,7 @@ static char *sharded_uri(const char *uri) {
     ckpt_store *s = NULL;
     if (has_metadata(dir)) return dir;
     cut_uri(dir, &folder, &name);
-    if (name[0] != 0 && open_store(&s, folder) == CKPT_OK) {
+    if (name[0] != 0 && open_cut(&s, folder, name) == CKPT_OK) {
         char *link = (char *)need(malloc(strlen(name) + 10));
         sprintf(link, "%s%s", name, is_symlink_name(name) ? "" : ".symlink");
         text = link_text(s, link);
@@ -2262,7 +2275,7 @@ static bool rm_shards(const char *uri, ckpt_err *e, uint64_t *size) {
     cut_uri(uri, &folder, &prefix);     // from above, so that a file:// store takes the empty folder away too
     char *below = prefix[0] != 0 ? joined(prefix, "") : keep_text("");
     size_t n = strlen(below);
-    *e = open_store(&s, prefix[0] != 0 ? folder : uri);
+    *e = open_cut(&s, folder, prefix);
     if (*e == CKPT_OK) *e = ckpt_store_list(s, below, note_object, &l);
     for (int i = 0; i < l.count; i++) ranks += is_rank_file(l.names[i] + n);
     bool found = *e == CKPT_OK && ranks > 0, model = false;
