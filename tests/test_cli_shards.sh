@@ -407,7 +407,12 @@ cat > between.c <<'C'
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-static void third(const char *name) { if (strcmp(name, "__2_0.pt") == 0 && system(getenv("BETWEEN")) != 0) abort(); }
+static void third(const char *name) {                       /* or before what BEFORE says, the AFTERth time */
+    static int seen;
+    const char *before = getenv("BEFORE"), *after = getenv("AFTER");
+    if (strcmp(name, before != NULL ? before : "__2_0.pt") != 0) return;
+    if ((after == NULL || ++seen == atoi(after)) && system(getenv("BETWEEN")) != 0) abort();
+}
 static ckpt_err get(ckpt_store *s, const char *name, const char *to, bool over) {
     const char *unfetched = getenv("UNFETCHED");
     if (unfetched != NULL && strstr(name, unfetched) != NULL) return ckpt_set_error(CKPT_NET, "the store does not answer");
@@ -530,6 +535,20 @@ for what in "saved again:cp run/ep0-ba20/.metadata bucket/now/.metadata" "remove
     between "put of one that is ${what%%:*} meanwhile" $want ./ckpt-between put bucket/now $u/to
     between "cp of one that is ${what%%:*} meanwhile" $want ./ckpt-between cp $u/now $u/to
 done
+# another copy to the same place: the one that is overtaken says so, and nothing of it counts
+for at in "__1_0.pt 1" "__2_0.pt 1" ".metadata 2" ".metadata 3"; do
+    export BEFORE="${at% *}" AFTER="${at#* }"
+    for how in "put $f $u/both" "cp $u/run/ep0-ba30 $u/both" "get $u/run/ep0-ba30 bucket/both"; do
+        is "${how%% *} while another one comes, at $at" 4 env "BETWEEN=./ckpt-plain put run/ep0-ba20 $u/both >said" ./ckpt-between $how
+        says "says so" "was made by another meanwhile"
+        good "the other one is whole" 'diff -r run/ep0-ba20 bucket/both >/dev/null && rm -r bucket/both'
+        [ "$at" = ".metadata 3" ] && continue
+        mkdir bucket/both && cp $f/__3_0.pt bucket/both
+        is "${how%% *} while another one begins, at $at" 4 env "BETWEEN=cp run/ep0-ba20/__0_0.pt bucket/both" ./ckpt-between $how
+        good "does not count" '[ ! -e bucket/both/.metadata ] && rm -r bucket/both'
+    done
+done
+unset BEFORE AFTER
 mkdir bucket/twice && cp $f/.metadata $f/__0_0.pt bucket/twice && for r in 0 1 2 3; do cp $f/__${r}_0.pt bucket/twice/__${r}_1.pt; done
 is "ls of one that was saved again under its name" 0 ./ckpt ls --json $u
 json "is one row, of so many ranks" "[(c['name'], c['ranks'], c['unfinished']) for c in d['checkpoints'] if c['name'] == 'twice'] == [('twice', 4, False)]"

@@ -1686,13 +1686,6 @@ static bool names_a_file(const char *uri) {
     return file;
 }
 
-static ckpt_err get_file(ckpt_store *s, const char *name, const char *dir) {
-    char *file = joined(dir, name);
-    ckpt_err e = ckpt_store_get(s, name, file, true);
-    free(file);
-    return e;
-}
-
 static ckpt_err taken(const char *place) {
     char text[4200], clean[4096];
     snprintf(text, sizeof text, "%s is a checkpoint already (--force replaces it)", shown(place, clean, sizeof clean));
@@ -1706,22 +1699,6 @@ static ckpt_err say_unseen(const char *place) {
     snprintf(text, sizeof text, "%s may be a checkpoint already: telling takes the right to list, and --force that or the right to remove: %s",
              shown(place, clean, sizeof clean), why);
     return ckpt_set_error(CKPT_AUTH, text);
-}
-
-static ckpt_err put_file(ckpt_store *s, const char *name, const char *dir) {
-    char *file = joined(dir, name);
-    ckpt_err e = ckpt_store_put(s, name, file, true);
-    free(file);
-    return e;
-}
-
-static ckpt_err pass_file(ckpt_store *from, ckpt_store *to, const char *name) {
-    char *spare = spare_path();
-    ckpt_err e = ckpt_store_get(from, name, spare, false);
-    if (e == CKPT_OK) e = ckpt_store_put(to, name, spare, true);
-    (void)unlink(spare);
-    free(spare);
-    return e;
 }
 
 // The file:// URI of a local folder. To be freed.
@@ -1888,6 +1865,135 @@ static ckpt_err clear_place(ckpt_store *s, const char *place, const listing *l, 
     return e == CKPT_OK && both && !same ? ckpt_store_remove(s, META) : e;
 }
 
+// Where the files of a copy arrive, .metadata last. Without --force others may be at the same place: then no file comes over one that
+// came meanwhile, and .metadata comes only when all are still those that this copy has brought.
+typedef struct arrival {
+    const listing *l;
+    const char    *place, *dir, *local;     // the place as it was named; the directory that it is, NULL; that of the files, NULL: l->from
+    ckpt_store    *to;                      // NULL: dir
+    bool           hf;                      // Hugging Face's index comes, too
+    int            count;                   // files besides that
+    uint64_t      *sizes;                   // of each file as it was once it had come
+    double        *times;                   // below 0: not known
+    bool          *over;                    // what is there cannot be removed, and is overwritten
+} arrival;
+
+static void begin_arrival(arrival *a, const listing *l, const char *place) {
+    memset(a, 0, sizeof *a);
+    a->l = l;
+    a->place = place;
+    (void)shards_size(l->f, &a->count);
+    size_t n = (size_t)a->count;
+    a->sizes = (uint64_t *)need(calloc(n + 1, sizeof *a->sizes));
+    a->times = (double *)need(calloc(n + 1, sizeof *a->times));
+    a->over = (bool *)need(calloc(n + 1, sizeof *a->over));
+}
+
+static void free_arrival(arrival *a) {
+    free(a->sizes);
+    free(a->times);
+    free(a->over);
+}
+
+// The files that come, NULL behind the last one.
+static const char *arriving(const arrival *a, int i) {
+    return a->hf && i == a->count ? HF_INDEX : ckpt_file_shard(a->l->f, i, NULL);
+}
+
+static ckpt_err see(const arrival *a, const char *name, uint64_t *size, double *at) {
+    struct stat st;
+    if (a->to != NULL) {
+        ckpt_err e = ckpt_store_size(a->to, name, size);
+        return e == CKPT_OK ? ckpt_store_time(a->to, name, at) : e;
+    }
+    char *file = joined(a->dir, name);
+    int got = lstat(file, &st), why = got != 0 ? errno : 0;
+    free(file);
+    if (got != 0) return why == ENOENT || why == ENOTDIR ? CKPT_NOT_FOUND : ckpt_set_error(CKPT_IO, strerror(why));
+    *size = (uint64_t)st.st_size;
+#ifdef __APPLE__
+    *at = (double)st.st_mtimespec.tv_sec + 1e-9 * (double)st.st_mtimespec.tv_nsec;
+#else
+    *at = (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec;
+#endif
+    return CKPT_OK;
+}
+
+static ckpt_err say_met(const char *place) {
+    char text[4400], clean[4096];
+    snprintf(text, sizeof text, "%s was made by another meanwhile, or is being made: the files of this copy do not count", shown(place, clean, sizeof clean));
+    return ckpt_set_error(CKPT_EXISTS, text);
+}
+
+// Removes what a copy that was broken off has left under the names that are to come, or one that is under way has brought, which then finds
+// that out. That one knows its files by when they came: where a store has that in whole seconds, others come in another one.
+static ckpt_err clear_way(arrival *a) {
+    const struct timespec second = { 1, 100000000 };
+    const char *name = NULL;
+    bool waited = false;
+    for (int i = 0; (name = arriving(a, i)) != NULL; i++) {
+        uint64_t size = 0;
+        double at = 0;
+        ckpt_err e = see(a, name, &size, &at);
+        if (e == CKPT_NOT_FOUND) continue;
+        if (e != CKPT_OK && e != CKPT_AUTH) return e;
+        if (!waited && at > 0 && !(at > floor(at))) {
+            (void)nanosleep(&second, NULL);
+            waited = true;
+        }
+        char *file = a->to == NULL ? joined(a->dir, name) : NULL;
+        e = a->to != NULL ? ckpt_store_remove(a->to, name) : unlink(file) != 0 && errno != ENOENT ? CKPT_IO : CKPT_OK;
+        a->over[i] = e != CKPT_OK && e != CKPT_NOT_FOUND;
+        free(file);
+    }
+    return CKPT_OK;
+}
+
+static ckpt_err bring(const arrival *a, const char *name, bool over) {
+    char *file = a->local != NULL ? joined(a->local, name) : a->dir != NULL ? joined(a->dir, name) : spare_path();
+    bool passes = a->local == NULL && a->dir == NULL;
+    ckpt_err e = a->local == NULL ? ckpt_store_get(a->l->from, name, file, over && !passes) : CKPT_OK;
+    if (e == CKPT_OK && a->to != NULL) e = ckpt_store_put(a->to, name, file, over);
+    if (passes) (void)unlink(file);
+    free(file);
+    return e;
+}
+
+static ckpt_err bring_files(arrival *a) {
+    const char *name = NULL;
+    ckpt_err e = opt.force ? CKPT_OK : clear_way(a);
+    for (int i = 0; e == CKPT_OK && (name = arriving(a, i)) != NULL; i++) {
+        e = bring(a, name, opt.force || a->over[i]);
+        if (e == CKPT_EXISTS) e = say_met(a->place);
+        if (e == CKPT_OK && !opt.force && see(a, name, &a->sizes[i], &a->times[i]) != CKPT_OK) a->times[i] = -1;
+    }
+    return e;
+}
+
+// What came, and cannot be seen now, is not this copy's. Who may not look at all is told by .metadata alone.
+static ckpt_err still_there(const arrival *a) {
+    const char *name = NULL;
+    for (int i = 0; (name = arriving(a, i)) != NULL; i++) {
+        uint64_t size = 0;
+        double at = 0;
+        ckpt_err e = a->times[i] < 0 ? CKPT_OK : see(a, name, &size, &at);
+        bool same = e == CKPT_OK && (a->times[i] < 0 || (size == a->sizes[i] && !(at < a->times[i]) && !(at > a->times[i])));
+        if (e != CKPT_OK && e != CKPT_NOT_FOUND) return e;
+        if (!same) return say_met(a->place);
+    }
+    return CKPT_OK;
+}
+
+static ckpt_err bring_listing(const arrival *a) {
+    char *meta = joined(a->l->folder, META), *there = a->dir != NULL ? joined(a->dir, META) : NULL;
+    ckpt_err e = opt.force ? CKPT_OK : still_there(a);
+    if (e == CKPT_OK && a->dir != NULL) e = ckpt_store_get(a->l->kept, META, there, opt.force);
+    else if (e == CKPT_OK) e = ckpt_store_put(a->to, META, meta, opt.force);
+    free(meta);
+    free(there);
+    return e == CKPT_EXISTS && !opt.force ? say_met(a->place) : e;
+}
+
 // What was replaced goes, as far as f has not taken its names: with drop also Hugging Face's, by which their loaders would look for
 // it. What cannot be removed only costs room.
 static void clear_old(ckpt_store *s, const ckpt_file *f, const ckpt_file *old, bool drop) {
@@ -1901,25 +2007,28 @@ static void clear_old(ckpt_store *s, const ckpt_file *f, const ckpt_file *old, b
 // Gets every file into a directory, .metadata last: until then none of it counts.
 static ckpt_err get_shards(const char *uri, const char *dir, uint64_t *bytes, int *files) {
     listing l;
+    arrival a;
     ckpt_store *d = NULL;
     ckpt_file *old = NULL;
-    const char *name = NULL;
     char *there = NULL, *wrong = NULL;
     bool hf = false, drop = false;
     ckpt_err e = hold_listing(&l, uri);
     if (e == CKPT_OK) e = find_hf(l.from, &hf);
     if (e == CKPT_OK && is_dir(dir)) e = open_store(&d, there = uri_of(dir));
     if (d != NULL) e = clear_place(d, dir, &l, hf, &old, &drop);
-    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = get_file(l.from, name, dir);
-    if (e == CKPT_OK && hf) e = get_file(l.from, HF_INDEX, dir);
+    begin_arrival(&a, &l, dir);
+    a.dir = dir;
+    a.hf = hf;
+    if (e == CKPT_OK) e = bring_files(&a);
     if (e == CKPT_OK) wrong = missing_shard(l.f, dir, true);
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = still_holds(&l);
-    if (e == CKPT_OK) e = get_file(l.kept, META, dir);
+    if (e == CKPT_OK) e = bring_listing(&a);
     if (e == CKPT_OK && d != NULL) clear_old(d, l.f, old, drop);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(d);
+    free_arrival(&a);
     free_listing(&l);
     free(there);
     free(wrong);
@@ -1930,7 +2039,7 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
     ckpt_store *s = NULL;
     ckpt_file *old = NULL;
     listing l;
-    const char *name = NULL;
+    arrival a;
     char *real = realpath(dir, NULL);
     if (real != NULL) dir = real;                       // a link, as latest, may move on meanwhile
     char *hf = joined(dir, HF_INDEX), *wrong = NULL;
@@ -1940,14 +2049,18 @@ static ckpt_err put_shards(const char *dir, const char *uri, uint64_t *bytes, in
     if (wrong != NULL) e = ckpt_set_error(CKPT_CORRUPT, wrong);
     if (e == CKPT_OK) e = open_store(&s, uri);
     if (e == CKPT_OK) e = clear_place(s, uri, &l, has_hf, &old, &drop);
-    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = put_file(s, name, dir);
-    if (e == CKPT_OK && has_hf) e = put_file(s, HF_INDEX, dir);
+    begin_arrival(&a, &l, uri);
+    a.local = dir;
+    a.to = s;
+    a.hf = has_hf;
+    if (e == CKPT_OK) e = bring_files(&a);
     if (e == CKPT_OK) e = still_holds(&l);
-    if (e == CKPT_OK) e = put_file(s, META, l.folder);
+    if (e == CKPT_OK) e = bring_listing(&a);
     if (e == CKPT_OK) clear_old(s, l.f, old, drop);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(s);
+    free_arrival(&a);
     free_listing(&l);
     free(real);
     free(hf);
@@ -1960,20 +2073,23 @@ static ckpt_err pass_shards(const char *from, const char *to, uint64_t *bytes, i
     ckpt_store *d = NULL;
     ckpt_file *old = NULL;
     listing l;
-    const char *name = NULL;
+    arrival a;
     bool hf = false, drop = false;
     ckpt_err e = hold_listing(&l, from);
     if (e == CKPT_OK) e = find_hf(l.from, &hf);
     if (e == CKPT_OK) e = open_store(&d, to);
     if (e == CKPT_OK) e = clear_place(d, to, &l, hf, &old, &drop);
-    for (int i = 0; e == CKPT_OK && (name = ckpt_file_shard(l.f, i, NULL)) != NULL; i++) e = pass_file(l.from, d, name);
-    if (e == CKPT_OK && hf) e = pass_file(l.from, d, HF_INDEX);
+    begin_arrival(&a, &l, to);
+    a.to = d;
+    a.hf = hf;
+    if (e == CKPT_OK) e = bring_files(&a);
     if (e == CKPT_OK) e = still_holds(&l);
-    if (e == CKPT_OK) e = put_file(d, META, l.folder);
+    if (e == CKPT_OK) e = bring_listing(&a);
     if (e == CKPT_OK) clear_old(d, l.f, old, drop);
     *bytes = shards_size(l.f, files);
     ckpt_file_close(old);
     ckpt_store_close(d);
+    free_arrival(&a);
     free_listing(&l);
     return e;
 }
@@ -3388,7 +3504,8 @@ static const command commands[] = {
     { "put", do_put, "--force ",
       "usage: ckpt put [--force] [--json] FILE|DIR URI\n\nCopies a file to a store, whole or not at all. A URI that ends with '/' gets the file's name behind it.\n"
       "FILE may be a link, or the text that stands for one where there are none; under a name in .symlink the text itself goes.\n"
-      "DIR: a directory that many ranks wrote, with all its files, .metadata last.\n\n"
+      "DIR: a directory that many ranks wrote, with all its files, .metadata last. Of two copies to one place at once at most one counts;\n"
+      "the other one, or both, end with status 4.\n\n"
       "  --force   replace the object, or the checkpoint there, which counts as long as with ckpt get\n" },
     { "cp", do_cp, "--force ",
       "usage: ckpt cp [--force] [--json] FROM TO\n\nAs get and put; from one store to another it goes through the folder for temporary files ($TMPDIR).\n\n"
