@@ -220,14 +220,18 @@ rm later
 # its uploader ran on another machine: what counts is whether anybody holds its lock
 owner=$(ls saves/.ckpt-staging | sed -n 's/^\(u-[0-9a-f]*-[0-9a-f]*\).*/\1/p' | head -n 1)
 echo '7 elsewhere 5 pid:[1]' > "saves/.ckpt-staging/$owner.lock"
-"$real_python" -c 'import fcntl, sys, time
+hold() {            # somebody holds the lock; $holder is to be killed
+    rm -f held
+    "$real_python" -c 'import fcntl, sys, time
 f = open(sys.argv[1], "r+")
 fcntl.lockf(f, fcntl.LOCK_EX, 1)
 open("held", "w").close()
-time.sleep(600)' "saves/.ckpt-staging/$owner.lock" &
-holder=$!
-pids="$pids $holder"
-while [ ! -e held ] && kill -0 $holder 2>/dev/null; do sleep 0.05; done
+time.sleep(600)' "saves/.ckpt-staging/$owner.lock" >/dev/null 2>&1 &
+    holder=$!
+    pids="$pids $holder"
+    while [ ! -e held ] && kill -0 $holder 2>/dev/null; do sleep 0.05; done
+}
+hold
 is "pending while another sends" 0 ./ckpt pending --json saves
 json "two are on their way" "[p['state'] for p in d['pending']] == ['on its way'] * 2"
 is "push while another sends" 4 ./ckpt push saves
@@ -236,6 +240,33 @@ kill $holder
 wait $holder 2>/dev/null
 is "pending after its death" 0 ./ckpt pending --json saves
 json "two wait" "[p['state'] for p in d['pending']] == ['waits'] * 2"
+# another process takes them up just now: they have not arrived, and who pushes is not told that they have
+cat > between.c <<'C'
+#define CKPT_IMPLEMENTATION
+#include HEADER
+#include <stdio.h>
+#include <unistd.h>
+static ckpt_err open_late(ckpt_uploader **u, const ckpt_uploader_desc *d) {
+    fclose(fopen("opens", "w"));
+    while (access("held", F_OK) != 0) usleep(2000);
+    return ckpt_uploader_open(u, d);
+}
+#define ckpt_uploader_open open_late
+#include TOOL
+C
+built ckpt-between $cc -std=gnu99 -O0 -g -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED -DHEADER="\"$root/ckpt.h\"" -DTOOL="\"$root/tools/ckpt.c\"" between.c library.o \
+    -lpthread -lm || { echo "FAIL: build of the tool with something between"; exit 1; }
+rm held
+./ckpt-between push saves >said 2>err &
+pusher=$!
+pids="$pids $pusher"
+while [ ! -e opens ] && kill -0 $pusher 2>/dev/null; do sleep 0.02; done
+hold
+wait $pusher
+[ $? = 4 ] && pass "push of what another takes up" || fail "push of what another takes up"
+says "says so" "2 files are left"
+kill $holder
+wait $holder 2>/dev/null
 is "push of a folder of checkpoints" 0 ./ckpt push --json saves
 json "what waits in the hidden one" "d['pushed'][0]['files'] == 2 and d['pushed'][0]['code'] == 'CKPT_OK'"
 same "it is there" a.pt later/two.pt

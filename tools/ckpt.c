@@ -3328,10 +3328,33 @@ static int push_to(const char *uri, const char *name, const char *folder) {
     return exit_of(e);
 }
 
+// What has not arrived of all that waited: another process may have taken it up meanwhile.
+static int push_left(const char *folder, const waiting_list *before) {
+    waiting_list now;
+    int left = 0, busy = 0, status = EXIT_OK;
+    memset(&now, 0, sizeof now);
+    ckpt_err e = before->count > 0 ? ckpt_uploader_pending(folder, note_waiting, &now) : CKPT_OK;
+    if (e != CKPT_OK && now.count == 0) status = exit_of(e);
+    for (int i = 0; i < now.count; i++) {
+        const waiting *w = &now.list[i];
+        bool known = false;
+        for (int k = 0; k < before->count && !known; k++)
+            known = strcmp(before->list[k].uri, w->uri) == 0 && strcmp(before->list[k].name, w->name) == 0;
+        left += known;
+        busy += known && !w->damaged && !w->refused;
+    }
+    if (left > 0 && !opt.quiet) {
+        fprintf(stderr, "ckpt: %d file%s left: damaged, refused, not sent, or another process sends them (ckpt pending)\n", left,
+                left == 1 ? " is" : "s are");
+    }
+    free_waiting(&now);
+    return busy > 0 ? EXIT_REFUSED : status;
+}
+
 static int do_push(void) {
     waiting_list l;
     const char *folder = opt.count > 0 ? opt.args[0] : ".";
-    int status = EXIT_OK, stores = 0, left = 0, busy = 0;
+    int status = EXIT_OK, stores = 0;
     if (opt.count > 1) return misuse("push wants one folder");
     memset(&l, 0, sizeof l);
     ckpt_err e = ckpt_uploader_pending(folder, note_waiting, &l);
@@ -3345,8 +3368,6 @@ static int do_push(void) {
     for (int i = 0; i < l.count; i++) {
         const waiting *w = &l.list[i];
         bool seen = w->damaged || w->in_use || w->refused;
-        left += seen;
-        busy += w->in_use && !w->damaged && !w->refused;
         for (int k = 0; k < i && !seen; k++) {
             const waiting *o = &l.list[k];
             seen = strcmp(o->uri, w->uri) == 0 && !o->damaged && !o->in_use && !o->refused;
@@ -3358,9 +3379,9 @@ static int do_push(void) {
     }
     if (opt.json) printf("%s]}\n", stores > 0 ? "\n" : "");
     else if (stores == 0) printf("nothing to push\n");
-    if (left > 0 && !opt.quiet) fprintf(stderr, "ckpt: %d file%s left: damaged, refused, or another process sends them (ckpt pending)\n", left, left == 1 ? " is" : "s are");
+    status = worse(status, push_left(folder, &l));
     free_waiting(&l);
-    return busy > 0 ? worse(status, EXIT_REFUSED) : status;     // they have not arrived
+    return status;
 }
 
 static int do_ls_any(void) {
