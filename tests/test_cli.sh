@@ -185,10 +185,19 @@ def write(name, kind, data):
     open(name + '.safetensors', 'wb').write(struct.pack('<Q', len(head)) + head + data)
 for name, x in ('one', '1'), ('inf', 'inf'), ('less', '-inf'): write(name, 'F32', struct.pack('<f', float(x)))
 for name, re, im in ('plus', 3, 4), ('minus', -3, -4), ('near', 3, 4.0001): write(name, 'C64', struct.pack('<2f', re, im))
+for name, kind, x in ('big', 'I64', 2**62), ('bigger', 'I64', 2**62 + 100), ('low', 'I64', -2**63), ('high', 'I64', 2**63 - 1): write(name, kind, struct.pack('<q', x))
+for name, x in ('vast', 2**64 - 101), ('vaster', 2**64 - 1): write(name, 'U64', struct.pack('<Q', x))
 E
 for pair in "one inf" "inf one" "inf less" "plus minus"; do
     is "diff --rtol of $pair" 1 ./ckpt diff --rtol 0.001 ${pair% *}.safetensors ${pair#* }.safetensors
 done
+for pair in "big bigger" "bigger big" "vast vaster" "vaster vast"; do
+    is "diff --atol of integers that are one double: $pair" 1 ./ckpt diff --atol 99 ${pair% *}.safetensors ${pair#* }.safetensors
+    holds "says how far they are apart" "by up to 100"
+    is "diff --atol of integers that are near: $pair" 0 ./ckpt diff --atol 100 ${pair% *}.safetensors ${pair#* }.safetensors
+done
+is "diff of the ends of int64" 1 ./ckpt diff low.safetensors high.safetensors
+holds "does not overflow" "by up to 1.84467e+19"
 is "diff --rtol of complex numbers that are near" 0 ./ckpt diff --rtol 0.001 plus.safetensors near.safetensors
 
 # names of other kinds

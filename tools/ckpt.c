@@ -2801,6 +2801,14 @@ typedef struct difference { bool differs, numeric; uint64_t count, of; double la
 static double distance(ckpt_dtype dtype, const char *a, const char *b, double x, double y) {
     float c[4];
     double z[4];
+    if (dtype == CKPT_I64 || dtype == CKPT_U64) {           // doubles are 1024 apart up there
+        uint64_t u, v, top = dtype == CKPT_I64 ? (uint64_t)1 << 63 : 0;
+        memcpy(&u, a, 8);
+        memcpy(&v, b, 8);
+        u ^= top;                   // in the order of the numbers
+        v ^= top;
+        return (double)(u > v ? u - v : v - u);
+    }
     if (dtype == CKPT_C64) {
         memcpy(c, a, 8);
         memcpy(c + 2, b, 8);
