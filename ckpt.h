@@ -1264,9 +1264,9 @@ typedef struct ckpt_convert_desc {
 // are left out. A directory that many ranks wrote becomes one file, its pieces joined; with `shards` anything becomes
 // such a directory: tensors are cut into rows, or with `shards_whole` handed out as they come, the rest goes to the first
 // rank's file. Where whole tensors lie in .safetensors, Hugging Face's model.safetensors.index.json is added. What is
-// overwritten counts until the new one does, and stays after a failure. Of two with `shards` that write into one directory at
-// the same time one ends with CKPT_EXISTS, and takes nothing of the other away; so does one whose new files somebody deletes
-// before it ends.
+// overwritten counts until the new one does, and stays after a failure. CKPT_ARG: it is a file of `from` itself. Of two with
+// `shards` that write into one directory at the same time one ends with CKPT_EXISTS, and takes nothing of the other away; so
+// does one whose new files somebody deletes before it ends.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 //------------------------------------------------------------------------------
@@ -59741,6 +59741,28 @@ static ckpt_err ckpt__folder_check_target(const ckpt_convert_desc *d) {
     return e;
 }
 
+// Is what is to be overwritten a file of the directory that is read, by whatever path? That would be no checkpoint any more.
+static ckpt_err ckpt__folder_check_own(const ckpt__folder_convert *c) {
+    const ckpt__shard_opened *s = c->file->shards != NULL ? ckpt__shard_of(c->file) : NULL;
+    const char *to = c->d->to;
+    const size_t beside = sizeof CKPT__FOLDER_BESIDE / sizeof *CKPT__FOLDER_BESIDE;
+    ckpt__os_info own, info;
+    ckpt__buf path;
+    ckpt_err e = CKPT_OK;
+    if (s == NULL || s->place.folder == NULL || c->d->shards > 0 || ckpt__os_stat(to, &own) != CKPT_OK) return CKPT_OK;
+    ckpt__buf_init(&path, &c->d->allocator);
+    for (size_t i = 0; e == CKPT_OK && i < s->meta.file_count + beside; i++) {
+        path.len = 0;
+        ckpt__os_path_join(&path, s->place.folder, i < beside ? CKPT__FOLDER_BESIDE[i] : s->meta.files[i - beside].name);
+        e = path.err;
+        if (e != CKPT_OK || ckpt__os_stat(path.data, &info) != CKPT_OK) continue;
+        if (info.ino == own.ino && info.dev == own.dev)
+            e = ckpt__error_set(CKPT_ARG, "%s is a file of the checkpoint itself", to);
+    }
+    ckpt__buf_free(&path);
+    return e;
+}
+
 static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loader_local *from) {
     ckpt__folder_convert c;
     memset(&c, 0, sizeof c);
@@ -59757,6 +59779,7 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loade
     c.lock = -1;
     ckpt__buf_init(&c.lock_path, &d->allocator);
     ckpt_err e = ckpt__loader_open(&c.file, from, &d->allocator);
+    if (e == CKPT_OK) e = ckpt__folder_check_own(&c);
     if (e == CKPT_OK && !d->no_verify) e = ckpt__folder_check_open(c.file, from->path.data, &d->progress);
     if (e == CKPT_OK) e = d->shards > 0 ? ckpt__folder_split(&c) : ckpt__folder_write(&c);
     ckpt__error_record why;

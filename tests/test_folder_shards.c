@@ -958,6 +958,27 @@ static void test_split_appeared(void **state) {
     assert_string_equal(util_list(d.to), "__0_0.pt\n");
 }
 
+// A file of the very directory that is read: without it that would be no checkpoint any more.
+static void test_merge_into_itself(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".safetensors"), *from = util_join(dir, "ep1"), *link = util_join(dir, "way");
+    ok(convert(from, util_join(dir, "whole"), 2, ".safetensors", true, NULL));
+    assert_int_equal(symlink("ep1", link), 0);
+    static const char *const own[] = { ".metadata", "__0_0.safetensors", "__1_0.safetensors" };
+    for (int i = 0; i < UTIL_COUNT(own); i++) {
+        assert_int_equal(convert(from, util_join(from, own[i]), 0, NULL, false, NULL), CKPT_ARG);
+        assert_non_null(strstr(ckpt_last_error(), "of the checkpoint itself"));
+        assert_int_equal(convert(from, util_join(link, own[i]), 0, NULL, false, NULL), CKPT_ARG);
+        assert_int_equal(convert(link, util_join(from, own[i]), 0, NULL, false, NULL), CKPT_ARG);
+    }
+    assert_int_equal(convert(util_join(dir, "whole"), util_join(dir, "whole/model.safetensors.index.json"), 0, NULL, false, NULL), CKPT_ARG);
+    ok(ckpt_verify(from, NULL));
+    ok(ckpt_verify(util_join(dir, "whole"), NULL));
+    ok(convert(from, util_join(from, "all.pt"), 0, NULL, false, NULL));
+    ok(convert(from, util_join(from, "all.pt"), 0, NULL, false, NULL));
+    ok(ckpt_verify(util_join(from, "all.pt"), NULL));
+}
+
 static void test_split_whole(void **state) {
     (void)state;
     const char *dir = make_folder(2, ".pt");
@@ -1052,7 +1073,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
     cmocka_unit_test(test_split_beside_model), cmocka_unit_test(test_remove_beside_model),
     cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
-    cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared),
+    cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared), cmocka_unit_test(test_merge_into_itself),
     cmocka_unit_test(test_split_rivals_calls), cmocka_unit_test(test_split_without_locks), cmocka_unit_test(test_split_tidied),
     cmocka_unit_test(test_split_tidied_calls), cmocka_unit_test(test_split_lock_of_others), cmocka_unit_test(test_split_spared),
     cmocka_unit_test(test_split_late), cmocka_unit_test(test_split_ahead),
