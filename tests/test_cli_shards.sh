@@ -607,6 +607,13 @@ strace -f -o trace -e trace=openat true 2>/dev/null && {
 fill
 is "rm of others, of the link, then of what it led to" 0 ./ckpt rm $u/run/go1.txt $u/run/go2.txt $u/run/go3.txt $u/run/m-latest.pt.symlink $u/run/m.pt
 good "they went" '[ ! -e bucket/run/go1.txt ] && [ ! -e bucket/run/m-latest.pt.symlink ] && [ ! -e bucket/run/m.pt ]'
+for called in ep0.pt run.tar.d x.tgz v1.safetensors; do
+    cp -r $f bucket/run/$called
+    is "rm of a directory that is called like a file: $called" 0 ./ckpt rm $u/run/$called
+    good "it is gone" '[ ! -e bucket/run/$called ]'
+    is "rm of it once more: $called" 3 ./ckpt rm $u/run/$called/
+    says "names what is not there" "$called"
+done
 is "rm of a URI" 0 ./ckpt rm --json $u/run/ep0-ba20
 json "rm of a URI says so" "d['removed'] == ['$u/run/ep0-ba20']"
 good "rm of a URI did" '[ ! -e bucket/run/ep0-ba20 ]'

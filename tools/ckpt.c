@@ -2496,22 +2496,31 @@ static ckpt_err check_no_link(const char *uri) {
     return e;
 }
 
-static int rm_uri(const char *uri, bool first) {
+static ckpt_err rm_object(const char *uri, uint64_t *size) {
     ckpt_store *s = NULL;
-    char *name = NULL, clean[4096], text[32], *plain = without_slashes(uri);
+    char *name = NULL;
+    ckpt_err e = open_object(&s, uri, &name);
+    if (e == CKPT_OK) e = ckpt_store_size(s, name, size);       // S3 says yes to the removal of what is not there
+    if (e == CKPT_OK) e = ckpt_store_remove(s, name);
+    ckpt_store_close(s);
+    free(name);
+    return e;
+}
+
+static int rm_uri(const char *uri, bool first) {
+    char clean[4096], text[32], said[4096], *plain = without_slashes(uri);
     uint64_t size = 0;
-    ckpt_err e = check_no_link(plain);
-    if (e == CKPT_OK && (names_a_file(uri) || !rm_shards(plain, &e, &size))) {
-        e = open_object(&s, plain, &name);
-        if (e == CKPT_OK) e = ckpt_store_size(s, name, &size);      // S3 says yes to the removal of what is not there
-        if (e == CKPT_OK) e = ckpt_store_remove(s, name);
+    bool file = names_a_file(plain);
+    ckpt_err e = check_no_link(plain), other = CKPT_OK;
+    if (e == CKPT_OK && (file || !rm_shards(plain, &e, &size))) e = rm_object(plain, &size);
+    if (e == CKPT_NOT_FOUND && file) {                  // a directory may be called like a file
+        snprintf(said, sizeof said, "%s", ckpt_last_error());
+        e = rm_shards(plain, &other, &size) ? other : ckpt_set_error(e, said);
     }
     if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", last_error());
     if (e == CKPT_OK && opt.json) printf("%s", first ? "" : ", ");
     if (e == CKPT_OK && opt.json) json_text(uri);
     if (e == CKPT_OK && !opt.json) printf("removed  %s  (%s)\n", shown(uri, clean, sizeof clean), size_text(size, text, sizeof text));
-    ckpt_store_close(s);
-    free(name);
     free(plain);
     return exit_of(e);
 }
