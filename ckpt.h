@@ -977,7 +977,8 @@ typedef struct ckpt_saver_desc {
     const char        *keep_best;               // a bound float, "min:state/metrics/loss": the best one is kept too
     int                num_remote_to_keep;      // of this run's objects in each store; CKPT_KEEP_ALL (default) or the
                                                 // newest N, and no more than N wait for a store that is away
-    bool               weights_only;            // only names under state/model/, state/metadata/ and state/integrations/
+    bool               weights_only;            // only names under state/model/, state/metadata/ and state/integrations/;
+                                                // where none of what is bound is: CKPT_ARG
     const char *const *ignore_keys;             // globs over names that are left out, as in ckpt_load_desc
     int                ignore_keys_count;
     ckpt_snapshot      snapshot;                // default CKPT_SNAPSHOT_NONE
@@ -8158,6 +8159,19 @@ static ckpt_err ckpt__state_select(const ckpt_state *st, bool weights_only, cons
     ckpt_err e = ckpt__state_select_again(st, weights_only, ignore, ignore_count, log, out);
     if (e != CKPT_OK) ckpt__items_free(out);
     return e;
+}
+
+// Does any of what is bound go into a file? What cannot be told, without memory, does.
+static bool ckpt__state_selects(const ckpt_state *st, bool weights_only, const char *const *ignore, int ignore_count) {
+    ckpt__state_globs globs;
+    bool ignored = true;
+    ckpt_err e = ckpt__state_globs_init(&globs, &st->allocator, ignore, ignore_count);
+    for (int i = 0; i < st->count && e == CKPT_OK && ignored; i++) {
+        const char *canonical = ckpt__state_canonical_of(&st->items[i]);
+        if (!weights_only || ckpt__state_is_weights(canonical)) e = ckpt__state_globs_match(&globs, canonical, &ignored);
+    }
+    ckpt__state_globs_free(&globs);
+    return e != CKPT_OK || !ignored;
 }
 
 //-- the timestamp ---------------------------------------------------------------
@@ -49356,6 +49370,17 @@ static void ckpt__saver_take_metric(const ckpt_saver *s, ckpt__index_line *line)
     line->has_metric = true;
 }
 
+// Something is bound and nothing of it is taken: each save would say that all is well, and there would be nothing in any.
+static ckpt_err ckpt__saver_void(const ckpt_saver *s) {
+    const ckpt_state *st = s->state;
+    if (s->weights_only && !ckpt__state_selects(st, true, NULL, 0))
+        return ckpt__error_set(CKPT_ARG, "nothing would be saved: weights_only takes names under state/model/, state/metadata/ "
+                               "and state/integrations/, and of the %d that are bound there is none ('%.200s')", st->count,
+                               st->count > 0 ? st->items[0].name : "");
+    return ckpt__error_set(CKPT_ARG, "nothing would be saved: ignore_keys takes away all of the %d names that are bound",
+                           st->count);
+}
+
 // Takes names, time and metric of a checkpoint of time t, and lists what it will hold.
 static ckpt_err ckpt__saver_describe(ckpt_saver *s, ckpt__saver_job *job, const ckpt_timestamp *t, const ckpt_logger *log) {
     memset(job, 0, sizeof *job);
@@ -49371,6 +49396,8 @@ static ckpt_err ckpt__saver_describe(ckpt_saver *s, ckpt__saver_job *job, const 
     if (e != CKPT_OK) return e;
     ckpt__saver_take_metric(s, &job->line);
     e = ckpt__state_select_again(s->state, s->weights_only, (const char *const *)s->ignore, s->ignore_count, log, &s->items);
+    bool alone = s->layout == CKPT__SAVER_WHOLE ? s->writes : !s->crew.together;        // else another rank may have some of it
+    if (e == CKPT_OK && alone && s->items.count == 0 && s->state->count > 0) e = ckpt__saver_void(s);
     return e == CKPT_OK && !s->weights_only ? ckpt__saver_add_own(s, &s->items, s->record, &job->line) : e;
 }
 
@@ -56775,6 +56802,19 @@ static ckpt_err ckpt__crew_open_folder(ckpt_saver *s, const ckpt_saver_desc *d) 
     return e;
 }
 
+// One count of saves. And together the ranks must have something to save, if they bind anything.
+static ckpt_err ckpt__crew_count(ckpt_saver *s) {
+    bool takes = ckpt__state_selects(s->state, s->weights_only, (const char *const *)s->ignore, s->ignore_count);
+    int64_t say[3];
+    say[0] = -(int64_t)s->number;
+    say[1] = takes ? -1 : 0;
+    say[2] = s->state->count > 0 ? -1 : 0;
+    ckpt_err e = ckpt__ranks_min(&s->crew, say, 3);
+    s->number = s->opened = (uint64_t)-say[0];
+    if (e != CKPT_OK || say[1] != 0 || say[2] == 0) return e;
+    return ckpt__ranks_share(&s->crew, s->state->count > 0 ? ckpt__saver_void(s) : CKPT_OK);
+}
+
 // All of opening, on all ranks or on none. The saver is freed by the caller after a failure.
 static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt__ranks *r = &s->crew;
@@ -56786,11 +56826,7 @@ static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     if (e == CKPT_OK && r->together && sharded) e = ckpt__crew_find_leaders(s);
     if (e == CKPT_OK) e = ckpt__crew_open_folder(s, d);
     if (e == CKPT_OK && sharded) e = ckpt__crew_settle_shards(s);
-    if (e == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) {       // one count of saves
-        int64_t most = -(int64_t)s->number;
-        e = ckpt__ranks_min(r, &most, 1);
-        s->number = s->opened = (uint64_t)-most;
-    }
+    if (e == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) e = ckpt__crew_count(s);
     s->schedule.alone = ckpt__crew_gathers(s) && !ckpt__crew_counts(s->schedule.max_unit);
     if (e == CKPT_OK) e = ckpt__ranks_share_long(r, ckpt__saver_open_end(s, d));
     return e;

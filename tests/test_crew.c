@@ -3286,6 +3286,41 @@ static void test_refused(void **state) {
     }
 }
 
+// Weights alone, of which some rank must have some: else open says that there is nothing to save.
+static void weights_of_some(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    float w[2] = { 1, 2 };
+    ckpt_timestamp t = at_batch(1);
+    static const char *const all[] = { "*" };
+    ckpt_state_free(&m->st);
+    memset(&m->st, 0, sizeof m->st);
+    if (r->rank != 2) ckpt_bind_f32(&m->st, r->rank == 1 && p->number == 1 ? "state/model/w" : util_fmt("w%d", r->rank), w, 2);
+    m->d.weights_only = p->how != TARS;
+    m->d.ignore_keys = all;
+    m->d.ignore_keys_count = p->how == TARS ? 1 : 0;
+    if (p->how == WHOLE && r->rank == 0 && p->number == 1) ckpt_bind_f32(&m->st, "state/model/first", w, 2);
+    ckpt_err e = ckpt_saver_open(&m->s, &m->d);
+    if (p->number == 1) {
+        TR_CHECK(r, e == CKPT_OK);
+        if (e == CKPT_OK) TR_OK(r, ckpt_saver_save(m->s, &t));
+        if (e == CKPT_OK) TR_OK(r, ckpt_saver_close(m->s, 0));
+    } else {
+        TR_CHECK(r, e == CKPT_ARG && strstr(ckpt_last_error(), "rank 0: ") != NULL && strstr(ckpt_last_error(), "nothing would be saved") != NULL);
+    }
+    member_free(m);
+}
+
+static void test_nothing_to_save(void **state) {
+    (void)state;
+    static const layout layouts[] = { WHOLE, SHARDED, TARS };
+    for (int i = 0; i < 5; i++) {
+        plan p = plan_of(layouts[i / 2]);
+        p.number = i % 2;
+        tr_run(tr_new(3), weights_of_some, &p);
+    }
+}
+
 //-- timestamps that differ --------------------------------------------------------------
 
 // Clocks are each rank's own, and counters may be; a checkpoint has one time for all.
@@ -6851,6 +6886,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_tar_unseen), cmocka_unit_test(test_tar_unnamed),
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_nothing_to_save),
         cmocka_unit_test(test_moments_apart),
         cmocka_unit_test(test_waits_in_barrier),
         cmocka_unit_test(test_abandons_in_barrier),

@@ -2072,6 +2072,40 @@ static void test_empty_states(void **state) {
     }
 }
 
+// Names that a saver of weights does not take, or ignore_keys that takes all of them: nothing would be saved, for a whole run.
+static void test_nothing_to_save(void **state) {
+    (void)state;
+    static const char *const all[] = { "*" }, *const some[] = { "state/model" };
+    for (int i = 0; i < 5; i++) {
+        ckpt_state st;
+        ckpt_saver_desc d;
+        ckpt_saver *s = NULL;
+        float w[2] = { 1, 2 };
+        memset(&st, 0, sizeof st);
+        memset(&d, 0, sizeof d);
+        d.state = &st;
+        d.folder = util_temp_dir();
+        d.weights_only = i != 1;
+        d.ignore_keys = i == 1 ? all : some;
+        d.ignore_keys_count = i == 1 || i == 2 ? 1 : 0;
+        if (i < 3 || i == 4) ckpt_bind_f32(&st, i == 2 ? "state/model/w" : "wte", w, 2);
+        if (i == 4) ckpt_bind_f32(&st, "state/model/w", w, 2);
+        ckpt_err e = ckpt_saver_open(&s, &d);
+        if (i < 3) {
+            assert_int_equal(e, CKPT_ARG);
+            assert_non_null(strstr(ckpt_last_error(), i == 0 ? "nothing would be saved: weights_only takes names under" : "nothing would be saved: ignore_keys"));
+        } else {
+            ok(e);
+            ckpt_timestamp t = at_batch(1);
+            if (i == 3) ckpt_bind_f32(&st, "wte", w, 2);        // bound when it is open
+            e = ckpt_saver_save(s, &t);
+            assert_int_equal(e, i == 3 ? CKPT_ARG : CKPT_OK);
+            assert_int_equal(ckpt_saver_close(s, 0), e);
+        }
+        ckpt_state_free(&st);
+    }
+}
+
 //-- the index ---------------------------------------------------------------------
 
 static void test_index_round_trip(void **state) {
@@ -2456,6 +2490,7 @@ int main(void) {
         cmocka_unit_test(test_going_back),
         cmocka_unit_test(test_going_back_in_one_process),
         cmocka_unit_test(test_empty_states),
+        cmocka_unit_test(test_nothing_to_save),
         cmocka_unit_test(test_index_round_trip),
         cmocka_unit_test(test_index_names_are_hostile),
         cmocka_unit_test(test_index_lost_before_open),
