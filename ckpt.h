@@ -818,7 +818,8 @@ typedef struct ckpt_load_desc {
                                                 // "x.symlink", or a URI of one of these in a store; when nothing local
                                                 // has that very name, {run_name} and {rank} (0) are filled in
     ckpt_state        *state;                   // required: filled in place
-    bool               load_weights_only;       // only names under state/model/
+    bool               load_weights_only;       // only names under state/model/; CKPT_MISMATCH when none is bound there, but
+                                                // others are
     bool               not_strict;              // missing and unexpected names pass, with a WARN; same name, other shape never,
                                                 // nor a file that has nothing of what is bound (on several ranks, when the
                                                 // hooks let them ask each other: by any of them)
@@ -52737,11 +52738,30 @@ static int64_t ckpt__loader_opened(const ckpt__loader_job *j) {
     return has || j->file == NULL ? step : ckpt__loader_mark(j->file);
 }
 
+// Is anything of what is bound asked for, as far as load_weights_only leaves it?
+static bool ckpt__loader_asks(const ckpt_load_desc *desc) {
+    const ckpt_state *st = desc->state;
+    if (!desc->load_weights_only) return st->count > 0;
+    for (int i = 0; i < st->count; i++)
+        if (ckpt__state_under(ckpt__state_canonical_of(&st->items[i]), "state/model")) return true;
+    return false;
+}
+
+// Nothing is, although something is bound: names of another file, mostly, and its memory would stay as it is. Whether the file
+// fits does not come into it.
+static ckpt_err ckpt__loader_void(const ckpt_load_desc *desc) {
+    ckpt_err e = CKPT_OK;
+    if (desc->state->count > 0)
+        e = ckpt__error_set(CKPT_MISMATCH, "load_weights_only takes names under state/model/, and of the %d that are bound there "
+                            "is none ('%.200s'): load without it", desc->state->count, desc->state->items[0].name);
+    return ckpt__loader_fail(e, desc->load_path);
+}
+
 // Has one path led ranks to different checkpoints, or to one that was replaced under its name meanwhile (*apart), or led on while
 // one opened its own (*moved)? A run moves its link on whenever it saves. What the ranks do together from here on must be the
 // same: one kind of checkpoint, loaded in one way. last: they do not look again.
 static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, bool last, bool *apart, bool *moved) {
-    int64_t say[11], now = 0;
+    int64_t say[13], now = 0;
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     say[0] = (int64_t)ckpt__digest_crc32(0, j->desc->load_path, strlen(j->desc->load_path));
@@ -52755,13 +52775,16 @@ static ckpt_err ckpt__loader_compare(const ckpt__loader_job *j, ckpt__ranks *r, 
     say[8] = -say[7];
     say[9] = ckpt__loader_opened(j);
     say[10] = -say[9];
+    say[11] = ckpt__loader_asks(j->desc) ? -1 : 0;
+    say[12] = j->desc->state->count > 0 ? -1 : 0;
     ckpt__error_last = kept;
-    ckpt_err e = ckpt__ranks_min(r, say, 11);
+    ckpt_err e = ckpt__ranks_min(r, say, 13);
     if (e != CKPT_OK) return e;
     bool one = say[0] == -say[1], mixed = say[5] != -say[6];
     *apart = one && (say[2] != -say[3] || mixed || say[9] != -say[10]);
     *moved = one && say[4] != 0;
     if (say[7] != -say[8]) return ckpt__error_set(CKPT_ARG, "ckpt_load: some ranks have set not_strict, and others not");
+    if (say[11] == 0 && say[12] != 0) return ckpt__ranks_share(r, ckpt__loader_void(j->desc));
     if (mixed && (!one || last))
         e = ckpt__error_set(CKPT_MISMATCH, "to some ranks it is the folder of a sharded checkpoint, and to others a file");
     return ckpt__loader_fail(e, j->desc->load_path);
@@ -52775,6 +52798,10 @@ static ckpt_err ckpt__loader_join(ckpt__loader_job *j, ckpt__ranks *r) {
     uint64_t names = 0;
     int64_t say[3];
     j->options.shared = ckpt__shard_has_pieces(st);
+    if (j->options.alone && j->options.weights_only && !ckpt__loader_asks(j->desc)) {   // several have asked each other by now
+        if (st->count > 0) return ckpt__loader_void(j->desc);
+        ckpt__error_log(&j->desc->logger, CKPT_LOG_WARN, "nothing is bound: load_weights_only loads nothing");
+    }
     if (!r->together || j->local.folder) return CKPT_OK;        // alike on all ranks: they load the same
     for (int i = 0; i < st->count; i++) {
         const char *name = ckpt__state_canonical_of(&st->items[i]);

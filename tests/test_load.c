@@ -671,7 +671,7 @@ static void test_not_strict(void **unused) {
     (void)unused;
     float w[4] = { 1, 2, 3, 4 }, got[4] = { 0 }, more[2] = { 7, 7 };
     char log[1000] = "";
-    ckpt_state st = {0}, other = {0}, some = {0};
+    ckpt_state st = {0}, other = {0}, some = {0}, none = {0};
     ckpt_bind_f32(&st, "fc.weight", w, 4);
     ckpt_bind_f32(&st, "fc.bias", w, 2);
     must(ckpt_save("foreign.safetensors", &st, NULL));
@@ -696,10 +696,23 @@ static void test_not_strict(void **unused) {
     must(ckpt_load(&d, NULL));                                  // and where they leave nothing, nothing is
     d.load_ignore_keys_count = 0;
     assert_true(got[0] == 0);
-    d.load_weights_only = false;
     ckpt_bind_f32(&some, "fc.weight", got, 4);
     ckpt_bind_f32(&some, "fc.more", more, 2);
     d.state = &some;
+    for (int k = 0; k < 2; k++) {           // the file's own names are bound, and load_weights_only takes none of them
+        d.not_strict = k == 0;
+        d.load_weights_only = true;
+        assert_int_equal(ckpt_load(&d, NULL), CKPT_MISMATCH);
+        expect_sentence("load_weights_only takes names under state/model/, and of the 2 that are bound there is none ('fc.weight'): load without it");
+    }
+    d.not_strict = true;
+    assert_true(got[0] == 0);
+    log[0] = 0;
+    d.state = &none;
+    must(ckpt_load(&d, NULL));
+    assert_non_null(strstr(log, "nothing is bound"));
+    d.state = &some;
+    d.load_weights_only = false;
     must(ckpt_load(&d, NULL));
     assert_true(memcmp(got, w, sizeof w) == 0 && more[0] == 7);
     assert_non_null(strstr(log, "not strict: 1 bound name is missing in it (fc.more); 1 of its names is not bound (fc.bias)"));
