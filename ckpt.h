@@ -22187,7 +22187,8 @@ typedef struct ckpt__store_table {
     ckpt_err (*begin)   (ckpt_store *s, const ckpt__store_multi *m, ckpt__buf *upload_id);
     ckpt_err (*part)    (ckpt_store *s, const ckpt__store_multi *m, const ckpt__body *body, ckpt__store_part *part);
     ckpt_err (*complete)(ckpt_store *s, const ckpt__store_multi *m);        // confirms the size; recognises its own lost reply
-    ckpt_err (*abort)   (ckpt_store *s, const ckpt__store_multi *m);        // one that is gone is success
+    // one that is gone is success. Without `begin`: what a put has left, whose m->mark is known where m->upload_id is NULL
+    ckpt_err (*abort)   (ckpt_store *s, const ckpt__store_multi *m);
     // m->parts: those of the journal, for a store that cannot list
     ckpt_err (*parts)   (ckpt_store *s, const ckpt__store_multi *m, ckpt__store_each_part *each, void *user);
     // open multiparts; NULL: none can be listed
@@ -30600,11 +30601,26 @@ static ckpt_err ckpt__sftp_uploads(ckpt_store *s, const char *prefix, ckpt__stor
     return e;
 }
 
+// The path of the part file of m->upload_id, or else of m->mark.
+static ckpt_err ckpt__sftp_abort_path(const ckpt_store *s, const ckpt__store_multi *m, ckpt__buf *out) {
+    ckpt__buf path;
+    char mark[64];
+    if (m->upload_id != NULL || m->mark == NULL) {
+        if (ckpt__sftp_part_path(s, m->name, m->upload_id, out)) return CKPT_OK;
+        return ckpt__error_set(CKPT_ARG, "'%s' is no upload of this store", m->upload_id != NULL ? m->upload_id : "");
+    }
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = ckpt__sftp_path(s, m->name, &path);
+    if (e == CKPT_OK) e = ckpt__sftp_mark(mark, m->mark);
+    if (e == CKPT_OK) e = ckpt__sftp_hidden(out, path.data, mark, ckpt__sftp_part_end);
+    ckpt__buf_free(&path);
+    return e;
+}
+
 static ckpt_err ckpt__sftp_abort(ckpt_store *s, const ckpt__store_multi *m) {
     ckpt__sftp_call c;
     ckpt_err e = ckpt__sftp_begin(&c, s, m->t);
-    if (e == CKPT_OK && !ckpt__sftp_part_path(s, m->name, m->upload_id, &c.part))
-        e = ckpt__error_set(CKPT_ARG, "'%s' is no upload of this store", m->upload_id != NULL ? m->upload_id : "");
+    if (e == CKPT_OK) e = ckpt__sftp_abort_path(s, m, &c.part);
     if (e == CKPT_OK) e = ckpt__sftp_run(&c, "rm", c.part.data, NULL);
     ckpt__sftp_end(&c);
     return e == CKPT_NOT_FOUND ? CKPT_OK : e;
@@ -37133,7 +37149,7 @@ typedef struct ckpt__send {
     bool                 inherited;     // a dead process's, for whom another's object of the same bytes is as good
     bool                 curable;       // out: it failed, and may have more luck another time, without being sent twice
     bool                 disputed;      // out: there is one of that name, and whose could not be seen
-    bool                 reached;       // out: something of a whole one may have got to the store, as far as `meter` tells
+    bool                 reached;       // out: something of a whole one may have got to the store
     bool                 amiss;         // out: it failed for the file that is sent, which says nothing of the store
 } ckpt__send;
 
@@ -37474,10 +37490,45 @@ static void ckpt__send_doubt(ckpt__send_job *j, const ckpt__transfer *t, ckpt_er
 
 //-- whole --------------------------------------------------------------------------
 
+// For what is thrown away after a failure: not for long, and also when that failure is that it was cancelled.
+static ckpt__retry ckpt__send_last_words(const ckpt__retry *retry) {
+    ckpt__retry r = *retry;
+    r.cancel = r.stop = NULL;
+    r.num_attempts = 2;
+    r.stall_timeout_s = 10.0;
+    return r;
+}
+
+// A whole one that failed and of which no record is kept: no later run can go on with what a store without parts has of it under
+// a hidden name, and that would stay there for a day. A full disk would stay full. The thread's sentence stays.
+static void ckpt__send_clean_whole(const ckpt__send_job *j) {
+    const ckpt__send *s = j->s;
+    const ckpt__store_table *table = s->store->table;
+    ckpt__error_record kept;
+    ckpt__store_multi m;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    bool hides = table->begin == NULL && table->uploads != NULL && table->abort != NULL;
+    if (!hides || s->record != NULL || s->mark == NULL || !s->reached) return;
+    ckpt__error_take(&kept);
+    ckpt__retry r = ckpt__send_last_words(&j->retry);
+    memset(&m, 0, sizeof m);
+    m.name = s->name;
+    m.mark = s->mark;
+    m.t = &l.t;
+    ckpt__retry_begin(&l, &r, "abort", s->name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_abort(s->store, &m);
+    if (e != CKPT_OK)
+        ckpt__error_log(r.logger, CKPT_LOG_WARN, "what was sent of %s stays in the store until 'ckpt gc': %s", s->name,
+                        ckpt__error_last.text);
+    ckpt__error_last = kept;
+}
+
 static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     ckpt__send *s = j->s;
     ckpt__store_put put;
     ckpt__retry_loop l;
+    uint64_t moved = 0;                         // where the caller has no meter
     ckpt_err amiss, e = s->ready != NULL ? s->ready(s->user) : CKPT_OK;
     ckpt__send_looked(j, e);
     if (e != CKPT_OK) return e;
@@ -37493,7 +37544,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     ckpt__retry_begin(&l, &j->retry, "put", s->name);
     l.size = j->size;
     l.meter = s->meter;
-    if (s->meter != NULL) l.t.moved = &s->meter->lane[0];
+    l.t.moved = s->meter != NULL ? &s->meter->lane[0] : &moved;
     while (ckpt__retry_next(&l, &e)) {
         amiss = CKPT_OK;
         put.again = s->unsure || s->inherited;
@@ -37505,6 +37556,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     if (s->meter != NULL) ckpt__meter_land(s->meter, 0, e == CKPT_OK ? j->size : 0);
     s->body.amiss = NULL;
     j->curable = e != CKPT_OK && ckpt__send_may_pass(&l.t, e);
+    if (e != CKPT_OK) ckpt__send_clean_whole(j);
     // What is there is the file, unless that is known to have changed.
     return e == CKPT_OK && ckpt__send_check_body(&s->body) == CKPT_CORRUPT ? CKPT_CORRUPT : e;
 }
@@ -37840,10 +37892,7 @@ static void ckpt__send_clean(ckpt__send_job *j) {
     ckpt__error_record kept;
     if (j->record->upload_id.len == 0 || (s->record != NULL && j->curable)) return;
     ckpt__error_take(&kept);
-    ckpt__retry r = j->retry;
-    r.cancel = r.stop = NULL;
-    r.num_attempts = 2;
-    r.stall_timeout_s = 10.0;
+    ckpt__retry r = ckpt__send_last_words(&j->retry);
     if (ckpt__send_abort(s->store, s->name, j->record, &r) == CKPT_OK) ckpt__send_remember(j);
     else ckpt__error_log(r.logger, CKPT_LOG_WARN, "parts of %s stay in the store until 'ckpt gc': %s", s->name,
                          ckpt__error_last.text);

@@ -1053,6 +1053,11 @@ static void test_refused(void **state) {
         t = contract_transfer();
         contract_is(contract_put(full, "too big", p, 8 << 20, true, NULL, &t), CKPT_NO_SPACE);
         assert_false(t.transient);
+        for (const char *left = util_list(env("SFTP_FULL")); *left != 0; left = util_list(env("SFTP_FULL")))     // of that, which may be resumed
+            assert_int_equal(unlink(util_join(env("SFTP_FULL"), util_fmt("%.*s", (int)strcspn(left, "\n"), left))), 0);
+        util_write(file_path("refused-big"), p, 8 << 20);
+        contract_is(ckpt_store_put(full, "too big", file_path("refused-big"), true), CKPT_NO_SPACE);    // nobody can go on with it
+        assert_string_equal(util_list(env("SFTP_FULL")), "");
         ckpt_store_close(full);
     } else print_message("no small file system\n");
     if (geteuid() != 0) {

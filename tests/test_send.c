@@ -212,6 +212,47 @@ static void test_store_limits(void **state) {
     world_close(w);
 }
 
+// Of an upload that failed and that nobody keeps a record of, what a store without parts has is thrown away; with a record it stays.
+static char given_up[100];
+
+static ckpt_err give_up(ckpt_store *store, const ckpt__store_multi *m) {
+    (void)store;
+    (void)snprintf(given_up, sizeof given_up, "%s %s %s", m->name, m->mark, m->upload_id != NULL ? m->upload_id : "-");
+    return CKPT_OK;
+}
+
+static ckpt_err no_uploads(ckpt_store *s, const char *prefix, ckpt__store_each_upload *each, void *user, ckpt__transfer *t) {
+    (void)s, (void)prefix, (void)each, (void)user, (void)t;
+    return CKPT_OK;
+}
+
+static ckpt_err put_code;
+
+static ckpt_err put_half(ckpt_store *s, const ckpt__store_put *p) {
+    (void)s;
+    ckpt__transfer_moved(p->t, 100);
+    p->t->transient = put_code == CKPT_NET;
+    return put_code == CKPT_OK ? CKPT_OK : ckpt__error_set(put_code, "half of it");
+}
+
+static void test_nothing_stays(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {           // it cannot be cured, it could be, there is a record, it goes well
+        world *w = world_open(5000);
+        w->s->table.begin = NULL;
+        w->s->table.abort = give_up;
+        w->s->table.uploads = no_uploads;
+        if (i != 2) w->send.record = NULL;
+        given_up[0] = 0;
+        w->s->table.put = put_half;
+        put_code = i == 3 ? CKPT_OK : i == 1 ? CKPT_NET : CKPT_NO_SPACE;
+        assert_int_equal(ckpt__send_run(&w->send), put_code);
+        if (i < 3) expect_sentence("cannot upload run/ep1.pt to scripted://bucket/: half of it");
+        assert_string_equal(given_up, i < 2 ? "run/ep1.pt mark-1 -" : "");
+        world_close(w);
+    }
+}
+
 //-- failures that pass ----------------------------------------------------------------
 
 static void test_put_again(void **state) {
@@ -1166,6 +1207,7 @@ int main(void) {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_side_by_side),
         cmocka_unit_test(test_store_limits),
+        cmocka_unit_test(test_nothing_stays),
         cmocka_unit_test(test_put_again),
         cmocka_unit_test(test_each_once),
         cmocka_unit_test(test_wrong_size),
