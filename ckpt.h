@@ -382,7 +382,8 @@
    element instead of ckpt_bind_float where that matters. (The saver's own clocks are stored that way.)
 
    In a checkpoint folder:  .ckpt-index.jsonl   one JSON line per checkpoint; rebuilt from the files when lost, all but the pins
-                            .ckpt-lock          held while a saver is open; holds its process id and host
+                            .ckpt-lock          held while a saver is open; holds its process id and host. A tool that
+                                                deletes has it too: it is waited for, up to a minute
                             .ckpt-staging/      what waits to be uploaded
                             latest-rank0.pt     a relative symbolic link; where links do not work, a one-line text file
    In a store:              latest-rank0.pt.symlink     its text is the name of the newest checkpoint
@@ -1065,10 +1066,11 @@ typedef struct ckpt_saver_desc {
 // from close, which frees nothing there. A daemon opens its savers when it has become one.
 typedef struct ckpt_saver ckpt_saver;
 // Opens a saver and checks now what could go wrong later: names, interval, compression tools, the folder (made
-// when missing, must be writable, must not be in use by another saver: CKPT_EXISTS names it), and of stores the
-// address and the credentials (CKPT_AUTH, CKPT_NET, CKPT_UNSUPPORTED). What an earlier process left in the staging
-// folder is taken up here. COPY and LAZY allocate and touch their buffer here. *out is NULL after a failure. The
-// object belongs to one thread at a time, except where ckpt_saver_request says otherwise.
+// when missing, must be writable, must not be in use by another saver: CKPT_EXISTS names it; ckpt_folder_remove and
+// ckpt_folder_gc are waited for, up to a minute), and of stores the address and the credentials (CKPT_AUTH, CKPT_NET,
+// CKPT_UNSUPPORTED). What an earlier process left in the staging folder is taken up here. COPY and LAZY allocate and
+// touch their buffer here. *out is NULL after a failure. The object belongs to one thread at a time, except where
+// ckpt_saver_request says otherwise.
 // A relative folder is one of the working directory that the program has now, and should keep: after a chdir saves and
 // resume are CKPT_ARG, and write nothing, until it is back. Uploads go on meanwhile; what follows them in the folder is done
 // with the next save or wait when it is back, or by the next saver of the folder. A checkpoint of many files, all of which are
@@ -1211,9 +1213,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_pin(ckpt_folder *f, int index, bo
 // Deletes one. A link that leads to it moves to the newest one left that verifies, before the file goes; with
 // none left it is removed. A text is taken for a link when it is what a saver writes where there are none, to the
 // last byte. Indices after it change. CKPT_ARG: it is pinned, or another run's. CKPT_EXISTS: a saver has the
-// folder open, or a ckpt_convert just puts another in its place. CKPT_IO, CKPT_NET: where a link was seen, or what
-// would go itself, cannot be looked at for the moment; no checkpoint was deleted. Anything else that cannot be
-// looked at is passed over with a warning.
+// folder open (another of these calls, or ckpt_folder_gc, is waited for, up to a minute), or a ckpt_convert just puts
+// another in its place. CKPT_IO, CKPT_NET: where a link was seen, or what would go itself, cannot be looked at for the
+// moment; no checkpoint was deleted. Anything else that cannot be looked at is passed over with a warning.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_remove(ckpt_folder *f, int index);
 
 typedef struct ckpt_gc_desc {
@@ -3062,9 +3064,10 @@ static uint64_t ckpt__os_process_start(int pid) {
     return ckpt__os_process_seen(pid, &dead);
 }
 
-// Who holds a lock file, as written inside: "pid host start space\nboot\n".
+// Who holds a lock file, as written inside: "pid host start space\nboot\n", and of a tool "tool\n" behind that.
 typedef struct ckpt__os_holder {
     int  pid;                       // 0: not written, or not readable
+    bool tool;                      // it is soon done, which a saver is not
     char host[256];
     bool here, ours, alive;         // on a machine of this name; this process; still running as far as can be seen
     bool unseen;                    // on such a machine, with a number not of ours: of another container, machine or boot
@@ -3105,16 +3108,18 @@ static ckpt__os_holder ckpt__os_read_holder(int fd) {
     bool same = started == 0 || now == 0 || started == now;         // 0: there is no /proc, or it may not be read (hidepid)
     h.alive = !h.here || (running && same && !h.unseen);
     h.ours = h.here && same && !h.unseen && h.pid == ckpt__os_pid();
+    h.tool = strstr(at, "\ntool\n") != NULL;
     return h;
 }
 
-static void ckpt__os_write_holder(int fd, const char *path) {
+static void ckpt__os_write_holder(int fd, const char *path, bool tool) {
     char host[256], space[64], boot[64], text[512];
     ckpt__os_host(host, sizeof host);
     ckpt__os_pid_space(space, sizeof space);
     ckpt__os_boot(boot, sizeof boot);
     unsigned long long start = ckpt__os_process_start(ckpt__os_pid());
-    (void)snprintf(text, sizeof text, "%d %s %llu %s\n%s%s", ckpt__os_pid(), host, start, space, boot, boot[0] != 0 ? "\n" : "");
+    (void)snprintf(text, sizeof text, "%d %s %llu %s\n%s%s%s", ckpt__os_pid(), host, start, space, boot,
+                   boot[0] != 0 ? "\n" : "", tool ? "tool\n" : "");
     // The lock holds without it, on a full disk for example.
     if (ckpt__os_truncate(fd, 0, path) == CKPT_OK) (void)ckpt__os_pwrite(fd, text, strlen(text), 0, path);
 }
@@ -3225,7 +3230,8 @@ static bool ckpt__os_is_replaced(int fd, const char *path) {
 }
 
 // Takes the exclusive lock called `path`, at once or not at all: CKPT_EXISTS names the holder. It dies with the process.
-static ckpt_err ckpt__os_lock(int *fd, const char *path) {
+// tool: it is given back soon, which who waits for it can read.
+static ckpt_err ckpt__os_lock_as(int *fd, const char *path, bool tool) {
     bool stale = false;
     for (int tries = 0; tries < 100; tries++) {
         *fd = ckpt__os_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
@@ -3233,7 +3239,7 @@ static ckpt_err ckpt__os_lock(int *fd, const char *path) {
         ckpt_err e = ckpt__os_lock_fd(*fd, path, &stale);
         bool nameless = tries < CKPT__OS_NAMELESS && ckpt__os_is_nameless(*fd);
         if (e == CKPT_OK && !nameless && ckpt__os_same_file(*fd, path)) {
-            ckpt__os_write_holder(*fd, path);
+            ckpt__os_write_holder(*fd, path, tool);
             return CKPT_OK;
         }
         ckpt__os_drop(*fd);
@@ -3242,6 +3248,38 @@ static ckpt_err ckpt__os_lock(int *fd, const char *path) {
     }
     if (stale) return ckpt__error_last.code;
     return ckpt__error_set(CKPT_EXISTS, "%s is being locked and unlocked by other processes all the time", path);
+}
+
+static ckpt_err ckpt__os_lock(int *fd, const char *path) {
+    return ckpt__os_lock_as(fd, path, false);
+}
+
+// Seconds that are worth waiting for a lock that is held: `most` where a tool has it (*tool), and a moment where the holder has
+// not written its name yet, or has gone just now.
+static double ckpt__os_lock_patience(const char *path, double most, bool *tool) {
+    const double moment = most < 2.0 ? most : 2.0;
+    ckpt__os_holder h;
+    int fd = ckpt__os_open(path, O_RDONLY | O_NOFOLLOW, 0);
+    *tool = false;
+    if (fd < 0) return errno == ENOENT ? moment : 0.0;
+    h = ckpt__os_read_holder(fd);
+    ckpt__os_drop(fd);
+    *tool = h.tool;
+    return h.tool ? most : h.pid == 0 || (h.here && !h.unseen && !h.alive) ? moment : 0.0;
+}
+
+// The same, but waits for a tool that has it, up to `most` seconds; told so by `log`. *by_tool: one has it still.
+static ckpt_err ckpt__os_lock_soon(int *fd, const char *path, bool tool, double most, const ckpt_logger *log, bool *by_tool) {
+    double began = ckpt__os_now();
+    for (bool told = false; ; told = told || *by_tool) {
+        ckpt_err e = ckpt__os_lock_as(fd, path, tool);
+        *by_tool = false;
+        if (e != CKPT_EXISTS) return e;
+        double left = began + ckpt__os_lock_patience(path, most, by_tool) - ckpt__os_now();
+        if (left <= 0.0) return e;
+        if (*by_tool && !told) ckpt__error_log(log, CKPT_LOG_INFO, "%s: waiting for it", ckpt__error_last.text);
+        ckpt__os_sleep(left < 0.02 ? left : 0.02);
+    }
 }
 
 // The name goes first, while the lock is held, so that whoever opens it next gets a file of its own. In a folder that has got the
@@ -47251,6 +47289,12 @@ enum {
 
 #define CKPT__SAVER_STATE "state/callbacks/CheckpointSaver/"
 
+// Seconds that who needs a folder waits for a tool that has it, which may be verifying a checkpoint: starting a job anew takes
+// longer. A test may have less.
+#ifndef CKPT__SAVER_PATIENCE
+    #define CKPT__SAVER_PATIENCE 60.0
+#endif
+
 // Who writes: rank 0 one file for all; each rank a file of a folder that .metadata completes; each rank a tarball of its own.
 typedef enum ckpt__saver_layout { CKPT__SAVER_WHOLE, CKPT__SAVER_SHARDED, CKPT__SAVER_TARS } ckpt__saver_layout;
 
@@ -50527,9 +50571,11 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     if (e == CKPT_OK) e = ckpt__os_mkdirs(s->root);
     if (e == CKPT_OK && (s->lock_path = ckpt__mem_copy_text(&s->allocator, ckpt__buf_cstr(&path))) == NULL) e = CKPT_NOMEM;
     if (e == CKPT_OK) {
-        e = ckpt__os_lock(&s->lock_fd, s->lock_path);
+        bool tool = false;
+        e = ckpt__os_lock_soon(&s->lock_fd, s->lock_path, false, CKPT__SAVER_PATIENCE, &s->logger, &tool);
         if (e != CKPT_OK) s->lock_fd = -1;
-        if (e == CKPT_EXISTS) e = ckpt__error_prefix(e, "another saver is open in %s", s->root);
+        if (e == CKPT_EXISTS) e = ckpt__error_prefix(e, tool ? "another process removes checkpoints in %s"
+                                                             : "another saver is open in %s", s->root);
         if (e == CKPT_UNSUPPORTED) e = CKPT_OK;
     }
     ckpt__buf_free(&path);
@@ -58565,8 +58611,11 @@ static ckpt_err ckpt__folder_lock(const ckpt_folder *f, int rank, int *fd, ckpt_
     ckpt__buf_init(path, &f->allocator);
     ckpt__buf_fmt(path, "%s" CKPT__FOLDER_LOCK, f->index.folder);
     if (rank > 0) ckpt__buf_fmt(path, "-rank%d", rank);
-    ckpt_err e = path->err != CKPT_OK ? path->err : ckpt__os_lock(fd, ckpt__buf_cstr(path));
-    if (e == CKPT_EXISTS) e = ckpt__error_prefix(e, "a saver has %s open", f->index.folder);
+    bool tool = false;
+    ckpt_err e = path->err;
+    if (e == CKPT_OK) e = ckpt__os_lock_soon(fd, ckpt__buf_cstr(path), true, CKPT__SAVER_PATIENCE, &f->logger, &tool);
+    if (e == CKPT_EXISTS) e = ckpt__error_prefix(e, tool ? "another process removes checkpoints in %s" : "a saver has %s open",
+                                                 f->index.folder);
     return e == CKPT_UNSUPPORTED ? CKPT_OK : e;
 }
 

@@ -2,6 +2,8 @@
 
 // A file system without links is one whose symlink fails.
 #include "fault/faults.h"
+static double patience = 60.0;
+#define CKPT__SAVER_PATIENCE patience
 #define CKPT_NO_REMOTE
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
@@ -1208,10 +1210,87 @@ static void test_link_to_one_of_two(void **state) {
     }
 }
 
+// A tool that has a folder: it lets go when the process that waits for it says so.
+static int let_go[2];
+
+static void hear_waiting(ckpt_log_level level, const char *msg, void *user) {
+    (void)level;
+    if (strstr(msg, "waiting") == NULL) return;
+    ++*(int *)user;
+    if (patience > 1 && write(let_go[1], "x", 1) != 1) abort();
+}
+
+static pid_t hold_folder(const char *dir) {
+    int ready[2];
+    char c;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(let_go), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = -1;
+        const char *path = util_join(dir, ".ckpt-lock");
+        (void)close(let_go[1]);
+        if (ckpt__os_lock_as(&fd, path, true) != CKPT_OK || write(ready[1], "x", 1) != 1) _exit(1);
+        while (read(let_go[0], &c, 1) < 0) { }
+        ckpt__os_unlock(fd, path);
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    (void)close(ready[0]);
+    (void)close(ready[1]);
+    (void)close(let_go[0]);
+    return pid;
+}
+
+// A trainer starts, and a tool works, when the tool that is at work there is done.
+static void test_tools_are_waited_for(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    int status, waited = 0;
+    run *r = run_new(dir);
+    run_open(r);
+    for (int i = 1; i <= 3; i++) run_save(r, i);
+    ok(ckpt_saver_close(r->s, 0));
+    r->d.logger.fn = hear_waiting;
+    r->d.logger.user = &waited;
+    pid_t tool = hold_folder(dir);
+    patience = 0.01;
+    assert_int_equal(ckpt_saver_open(&r->s, &r->d), CKPT_EXISTS);
+    assert_non_null(strstr(ckpt_last_error(), "another process removes checkpoints in "));
+    assert_int_equal(waited, 1);
+    patience = 60.0;
+    (void)close(let_go[1]);
+    assert_int_equal(waitpid(tool, &status, 0), tool);
+    tool = hold_folder(dir);
+    ok(ckpt_saver_open(&r->s, &r->d));
+    assert_int_equal(waited, 2);
+    assert_int_equal(waitpid(tool, &status, 0), tool);
+    (void)close(let_go[1]);
+    ckpt_folder *f = look_into(dir);            // a saver is not
+    assert_int_equal(ckpt_folder_remove(f, at_name(f, "ba1.pt")), CKPT_EXISTS);
+    assert_non_null(strstr(ckpt_last_error(), "a saver has "));
+    ckpt_folder_close(f);
+    run_end(r);
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = dir;
+    d.logger.fn = hear_waiting;
+    d.logger.user = &waited;
+    ok(ckpt_folder_open(&f, &d));
+    tool = hold_folder(dir);
+    ok(ckpt_folder_remove(f, at_name(f, "ba1.pt")));
+    assert_int_equal(waited, 3);
+    assert_int_equal(waitpid(tool, &status, 0), tool);
+    (void)close(let_go[1]);
+    ckpt_folder_close(f);
+    assert_string_equal(names_in(dir), "ba2.pt ba3.pt latest.pt");
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs_below),
+        cmocka_unit_test(test_tools_are_waited_for),
         cmocka_unit_test(test_view_is_older),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_own_and_below),
