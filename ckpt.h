@@ -1494,10 +1494,10 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_check(ckpt_uploader *u);
 // Blocks until nothing is pending, and returns as ckpt_uploader_check. timeout_s 0 or less: no limit; else CKPT_TIMEOUT,
 // and the work goes on.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_wait(ckpt_uploader *u, double timeout_s);
-// Waits as ckpt_uploader_wait, then frees the uploader, in any case. Returns the first failure ever, also one that was
-// returned before; else CKPT_TIMEOUT when not all was uploaded: the rest stays in the staging folder for the next
-// uploader (a call of a custom store that is running is waited for). NULL: CKPT_OK. In a forked child: CKPT_ARG, and
-// nothing is freed.
+// Waits as ckpt_uploader_wait, then frees the uploader, but for CKPT_ARG in any case. Returns the first failure ever,
+// also one that was returned before; else CKPT_TIMEOUT when not all was uploaded: the rest stays in the staging folder
+// for the next uploader (a call of a custom store that is running is waited for). NULL: CKPT_OK. CKPT_ARG, and nothing
+// is freed: a saver that has it among its `uploaders` is open, or this is a forked child.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_close(ckpt_uploader *u, double timeout_s);
 // Downloads an object, by its full name in the store (file_path_format_string is not applied, as in Composer), to
 // `destination`: aside, checked, renamed. A name that ends in .symlink, or exists only with .symlink behind it, is
@@ -38967,6 +38967,7 @@ struct ckpt_uploader {
     size_t               cut;                   // files whose upload was broken off by the close
     bool                 stop;
     int                  paused;        // the workers take nothing while it is not 0
+    int                  savers;        // those that send with it and are open
     size_t               hopeful;       // files that have failed and are tried again at `hope_at`
     double               hope_at, hope_pause;   // seconds
     bool                 lucky;         // no file has failed for the store since the last one that was confirmed
@@ -42483,8 +42484,26 @@ static void ckpt__uploader_free(ckpt_uploader *u) {
     ckpt__mem_free(&a, u, sizeof *u);
 }
 
+// A saver that is not the uploader's owner takes it, or lets it go.
+static void ckpt__uploader_hold(ckpt_uploader *u, int savers) {
+    ckpt__os_mutex_lock(&u->lock);
+    u->savers += savers;
+    ckpt__os_mutex_unlock(&u->lock);
+}
+
+static ckpt_err ckpt__uploader_check_held(ckpt_uploader *u) {
+    ckpt__os_mutex_lock(&u->lock);
+    int n = u->savers;
+    ckpt__os_mutex_unlock(&u->lock);
+    if (n == 0) return CKPT_OK;
+    bool one = n == 1;
+    return ckpt__error_set(CKPT_ARG, "the uploader to %s cannot be closed: %d saver%s with it %s open; close %s first",
+                           u->store->uri, n, one ? " that sends" : "s that send", one ? "is" : "are", one ? "it" : "them");
+}
+
 static ckpt_err ckpt__uploader_close(ckpt_uploader *u, double timeout_s) {
     ckpt_err e = ckpt__uploader_check_process(u);
+    if (e == CKPT_OK) e = ckpt__uploader_check_held(u);
     if (e != CKPT_OK) return e;
     bool idle = ckpt__uploader_await(u, timeout_s);
     if (!idle) ckpt__uploader_stop(u);
@@ -50723,6 +50742,7 @@ static ckpt_err ckpt__saver_add_remote(ckpt_saver *s, ckpt_uploader *u, bool own
     r->uploader = u;
     r->store = store;
     r->own = own;
+    if (u != NULL && !own) ckpt__uploader_hold(u, 1);
     if (s->writes) {
         ckpt_err e = ckpt__uploader_resume(u, s->root);
         if (e != CKPT_OK) return e;
@@ -51133,7 +51153,9 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
 
 static void ckpt__saver_close_remotes(ckpt_saver *s) {
     for (int i = 0; i < s->remote_count; i++) {
-        if (s->remotes[i].own && s->remotes[i].uploader != NULL) (void)ckpt__uploader_close(s->remotes[i].uploader, 0.001);
+        ckpt_uploader *u = s->remotes[i].uploader;
+        if (u != NULL && s->remotes[i].own) (void)ckpt__uploader_close(u, 0.001);
+        else if (u != NULL) ckpt__uploader_hold(u, -1);
         ckpt__index_free(&s->remotes[i].ledger);
         ckpt__mem_free_text(&s->allocator, s->remotes[i].newest);
     }

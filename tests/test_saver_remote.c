@@ -65,6 +65,32 @@ static const char *ledger_path(const char *dir) {
     return util_join(dir, util_fmt("%.*s", (int)strcspn(p, "\n"), p));
 }
 
+// An uploader that a saver sends with is not closed before the saver is: it says so, and goes on.
+static void test_uploader_closed_first(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    ckpt_saver *second = NULL;
+    ckpt_saver_desc d = m.r->d;
+    d.folder = util_temp_dir();
+    d.remote_file_name = "other/ba{batch}.pt";
+    d.latest_remote_file_name = "other/latest.pt";
+    run_open(m.r);
+    ok(ckpt_saver_open(&second, &d));
+    d.folder = m.r->dir;
+    ckpt_saver *third = NULL;
+    assert_int_equal(ckpt_saver_open(&third, &d), CKPT_EXISTS);         // and one that fails to open holds none
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ckpt_uploader_close(m.u, 0), CKPT_ARG);
+        assert_non_null(strstr(ckpt_last_error(), i == 0 ? "2 savers that send with it are open" : "1 saver that sends with it is open"));
+        if (i == 0) ok(ckpt_saver_close(second, 0));
+    }
+    save_wait(&m, 1);
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%latest.pt.symlink");
+    remote_end(&m);
+    bucket_end(b);
+}
+
 //-- Composer's tables -------------------------------------------------------------
 
 // A name argument of CheckpointSaver: given, None, or its default.
@@ -4095,6 +4121,7 @@ int main(int argc, char **argv) {
     fault_sync = FAULT_NO_SYNC;         // that it is called matters elsewhere; its time would be most of this test's
     util_clear_env();
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_uploader_closed_first),
         cmocka_unit_test(test_layout_cases),
         cmocka_unit_test(test_remote_names_refused),
         cmocka_unit_test(test_trainer_save_folder),
