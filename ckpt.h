@@ -462,7 +462,9 @@
        CKPT_ASSERT(x)             for what cannot happen; default assert
 
    With -std=c99 and the like, include ckpt.h first in the file with CKPT_IMPLEMENTATION: it needs to ask
-   the system headers for POSIX. Compilers' default modes (gnu99, gnu17, C++) do not mind.
+   the system headers for POSIX. Compilers' default modes (gnu99, gnu17, C++) do not mind. Nor does anything here mind
+   -Ofast and -ffast-math, in the training program or in the file of the implementation: NaNs, infinities and -0.0 are saved,
+   loaded, written as text and kept from being the best all the same.
 
 
    MAP
@@ -1677,7 +1679,7 @@ static void ckpt__error_log(const ckpt_logger *logger, ckpt_log_level level, con
 }
 
 //------------------------------------------------------------------------------
-// >>memory     the allocator hook, growing arrays, a byte buffer with a sticky failure
+// >>memory     the allocator hook, growing arrays, a byte buffer with a sticky failure, the bits of a double
 //
 // uses:    error
 // threads: whoever owns the object; nothing is shared
@@ -1890,6 +1892,52 @@ static uint64_t ckpt__mem_le(const void *p, int bytes) {
     uint64_t v = 0;
     for (int i = bytes - 1; i >= 0; i--) v = v << 8 | u[i];
     return v;
+}
+
+#define CKPT__MEM_MINUS    ((uint64_t)1 << 63)             // of a double's bits: its sign, and two values
+#define CKPT__MEM_INFINITY ((uint64_t)0x7FF << 52)
+#define CKPT__MEM_NAN      ((uint64_t)0xFFF << 51)
+
+// Under -ffast-math, which -Ofast is too, compilers take it that no double is a NaN or infinite and that zeros have no sign: they
+// leave out what asks for such values, and may lose them between functions. So doubles of any value are told apart by their bits
+// where they lie, and are made of bits. `volatile`: clang knows the question when it is put to an integer, too.
+static uint64_t ckpt__mem_bits(const double *v) {
+    uint64_t bits;
+    memcpy(&bits, v, sizeof bits);
+    volatile uint64_t kept = bits;
+    return kept;
+}
+
+static bool ckpt__mem_is_nan(const double *v) {
+    return ckpt__mem_bits(v) << 1 > CKPT__MEM_INFINITY << 1;
+}
+
+static bool ckpt__mem_is_finite(const double *v) {
+    return ckpt__mem_bits(v) << 1 < CKPT__MEM_INFINITY << 1;
+}
+
+static bool ckpt__mem_is_minus(const double *v) {
+    return ckpt__mem_bits(v) >= CKPT__MEM_MINUS;
+}
+
+static void ckpt__mem_set_double(double *out, uint64_t bits) {
+    memcpy(out, &bits, sizeof bits);
+}
+
+// The double of the same value as a float of fewer bits. No conversion does this: a processor that -ffast-math has told to take
+// the smallest numbers for zeros does so then.
+static void ckpt__mem_widen(uint32_t bits, int exponent_bits, int fraction_bits, double *out) {
+    const uint64_t one = (uint64_t)1 << fraction_bits;
+    uint64_t fraction = bits & (one - 1), all = bits >> (exponent_bits + fraction_bits) & 1 ? CKPT__MEM_MINUS : 0;
+    int top = (1 << exponent_bits) - 1, exponent = (int)(bits >> fraction_bits) & top;
+    if (exponent == top) {
+        all |= fraction != 0 ? CKPT__MEM_NAN | fraction << (52 - fraction_bits) : CKPT__MEM_INFINITY;
+    } else if (exponent != 0 || fraction != 0) {
+        if (exponent != 0) fraction |= one;
+        else for (exponent = 1; fraction < one; exponent--) fraction <<= 1;
+        all |= (uint64_t)(exponent - top / 2 + 1023) << 52 | (fraction - one) << (52 - fraction_bits);
+    }
+    ckpt__mem_set_double(out, all);
 }
 
 
@@ -4164,15 +4212,16 @@ static bool ckpt__txt_split(ckpt__view v, ckpt__txt_decimal *d) {
 static bool ckpt__txt_double(ckpt__view v, double *out) {
     ckpt__txt_decimal d;
     if (ckpt__txt_split(v, &d)) {
-        double value = d.count == 0 ? 0.0 : ckpt__txt_scale(d.digits, d.count, d.exponent);
-        *out = d.minus ? -value : value;
+        double value = 0.0;
+        if (d.count > 0) value = ckpt__txt_scale(d.digits, d.count, d.exponent);
+        ckpt__mem_set_double(out, ckpt__mem_bits(&value) | (d.minus ? CKPT__MEM_MINUS : 0));
         return true;
     }
     bool minus = v.n > 0 && v.p[0] == '-';
     if (v.n > 0 && (v.p[0] == '-' || v.p[0] == '+')) { v.p++; v.n--; }
     bool nan = ckpt__txt_eq_nocase(v, "nan"), infinite = ckpt__txt_eq_nocase(v, "inf") || ckpt__txt_eq_nocase(v, "infinity");
-    if (nan) *out = (double)NAN;
-    if (infinite) *out = minus ? -(double)INFINITY : (double)INFINITY;
+    if (nan) ckpt__mem_set_double(out, CKPT__MEM_NAN);
+    if (infinite) ckpt__mem_set_double(out, CKPT__MEM_INFINITY | (minus ? CKPT__MEM_MINUS : 0));
     return nan || infinite;
 }
 
@@ -4213,17 +4262,22 @@ static bool ckpt__txt_digits_up(char *digits, int count) {
     return false;
 }
 
+static bool ckpt__txt_reads_as(const char *digits, int count, int exponent, const double *v) {
+    double back = ckpt__txt_scale(digits, (size_t)count, exponent - count + 1);
+    return memcmp(&back, v, sizeof back) == 0;          // processors may be told to take all of the smallest numbers for one
+}
+
 // The fewest digits that read back to v > 0, and of those the nearest. Returns how many.
 // 15 digits survive any trip through a normal double, so a number that has 15 or fewer is found at once. At a power of two
 // the doubles below are twice as dense as those above: there the nearest 16 digits may fail while the next ones up do not.
 static int ckpt__txt_shortest(double v, char *digits, int *exponent) {
-    int mantissa_exp;
-    bool power = frexp(v, &mantissa_exp) == 0.5;
-    for (int n = v < DBL_MIN ? 1 : 15; n < 17; n++) {
+    uint64_t bits = ckpt__mem_bits(&v);
+    bool power = bits << 12 == 0;
+    for (int n = bits >> 52 == 0 ? 1 : 15; n < 17; n++) {
         *exponent = ckpt__txt_digits(v, n, digits);
-        bool same = ckpt__txt_scale(digits, (size_t)n, *exponent - n + 1) == v;
+        bool same = ckpt__txt_reads_as(digits, n, *exponent, &v);
         if (!same && (!power || !ckpt__txt_digits_up(digits, n))) continue;
-        if (!same && ckpt__txt_scale(digits, (size_t)n, *exponent - n + 1) != v) continue;
+        if (!same && !ckpt__txt_reads_as(digits, n, *exponent, &v)) continue;
         while (n > 1 && digits[n - 1] == '0') n--;
         return n;
     }
@@ -4233,10 +4287,12 @@ static int ckpt__txt_shortest(double v, char *digits, int *exponent) {
 
 // The shortest text that reads back to the same double, as Python's repr writes it: 1.0, 0.1, 1e+16, 1e-05, inf, nan.
 static void ckpt__txt_add_double(ckpt__buf *b, double v) {
-    if (v != v) { ckpt__buf_text(b, "nan"); return; }
-    if (signbit(v)) { ckpt__buf_byte(b, '-'); v = -v; }
-    if (v > DBL_MAX) { ckpt__buf_text(b, "inf"); return; }
-    if (v == 0) { ckpt__buf_text(b, "0.0"); return; }
+    uint64_t bits = ckpt__mem_bits(&v);
+    if (ckpt__mem_is_nan(&v)) { ckpt__buf_text(b, "nan"); return; }
+    if (ckpt__mem_is_minus(&v)) ckpt__buf_byte(b, '-');
+    if (!ckpt__mem_is_finite(&v)) { ckpt__buf_text(b, "inf"); return; }
+    if (bits << 1 == 0) { ckpt__buf_text(b, "0.0"); return; }
+    ckpt__mem_set_double(&v, bits & ~CKPT__MEM_MINUS);
     char digits[24];
     int exponent, n = ckpt__txt_shortest(v, digits, &exponent);
     if (exponent < -4 || exponent >= 16) {
@@ -6071,7 +6127,8 @@ CKPT__TIME_MATH ckpt_err ckpt__time_make(ckpt_time *out, ckpt_unit unit, double 
     memset(out, 0, sizeof *out);
     out->unit = unit;
     if (unit == CKPT_DURATION) { out->fraction = v; return CKPT_OK; }
-    if (!(fabs(v) < 9223372036854775807.0)) return ckpt__error_set(CKPT_ARG, "the time does not fit into 64 bits");
+    if (!ckpt__mem_is_finite(&v) || fabs(v) >= 9223372036854775807.0)
+        return ckpt__error_set(CKPT_ARG, "the time does not fit into 64 bits");
     out->value = (int64_t)v;                // towards zero, as Python's int()
     return CKPT_OK;
 }
@@ -6123,7 +6180,7 @@ CKPT__TIME_MATH ckpt_err ckpt__time_div(ckpt_time *out, ckpt_time a, ckpt_time b
 // fmod without libm: the divisor's largest power-of-two multiple is taken away, which is exact, until less than it is left.
 CKPT__TIME_MATH double ckpt__time_remainder(double a, double b) {
     double left = fabs(a), step, divisor = fabs(b);
-    if (!(left <= DBL_MAX) || !(divisor > 0.0)) return left - left;
+    if (!ckpt__mem_is_finite(&a) || ckpt__mem_is_nan(&b) || divisor <= 0.0) return left - left;
     while (left >= divisor) {
         for (step = divisor; step <= left / 2;) step *= 2;
         left -= step;
@@ -6157,7 +6214,7 @@ CKPT__TIME_MATH ckpt_err ckpt__time_cmp(int *out, ckpt_time a, ckpt_time b) {
 
 // From a double to the whole number below, kept inside int64.
 static int64_t ckpt__time_floor(double v) {
-    if (v != v) return 0;
+    if (ckpt__mem_is_nan(&v)) return 0;
     if (v >= 9223372036854775807.0) return INT64_MAX;
     if (v <= -9223372036854775808.0) return INT64_MIN;
     return (int64_t)ckpt__txt_floor(v);
@@ -6184,9 +6241,11 @@ static ckpt_err ckpt__time_check(const ckpt_timestamp *t) {
     if (all < 0)
         return ckpt__error_set(CKPT_ARG, "a counter of the timestamp is negative (its epoch is %lld, its batch %lld)",
                                (long long)t->epoch, (long long)t->batch);
-    bool clocks = t->total_wct >= 0 && t->total_wct <= DBL_MAX && t->iteration_wct >= 0 && t->iteration_wct <= DBL_MAX &&
-                  t->epoch_wct >= 0 && t->epoch_wct <= DBL_MAX && t->batch_wct >= 0 && t->batch_wct <= DBL_MAX;
-    if (!clocks) return ckpt__error_set(CKPT_ARG, "a wall clock of the timestamp is negative, infinite or not a number");
+    const double *const clocks[] = { &t->total_wct, &t->iteration_wct, &t->epoch_wct, &t->batch_wct };
+    for (int i = 0; i < 4; i++) {
+        if (!ckpt__mem_is_finite(clocks[i]) || *clocks[i] < 0)
+            return ckpt__error_set(CKPT_ARG, "a wall clock of the timestamp is negative, infinite or not a number");
+    }
     return CKPT_OK;
 }
 
@@ -6288,7 +6347,7 @@ static bool ckpt__time_share(int64_t max, double fraction, int64_t batches_per_e
 
 static ckpt_err ckpt__time_schedule_dur(ckpt__time_schedule *s, const char *interval, double fraction,
                                         int64_t batches_per_epoch) {
-    if (!(fraction > 0 && fraction <= DBL_MAX))
+    if (!ckpt__mem_is_finite(&fraction) || fraction <= 0)
         return ckpt__error_set(CKPT_ARG, "save_interval '%.100s': a fraction of the training must be more than 0", interval);
     if (s->max == 0)
         return ckpt__error_set(CKPT_ARG, "save_interval '%.100s' is a part of max_duration: set max_duration", interval);
@@ -6774,7 +6833,7 @@ static void ckpt__name_general(ckpt__buf *b, const ckpt__name_spec *s, double v)
 // The digits of v >= 0 for a type of float, as Python's float_repr_style "short" writes them.
 static void ckpt__name_float_digits(ckpt__buf *b, const ckpt__name_spec *s, double v) {
     int type = ckpt__txt_lower(s->type), precision = s->precision < 0 ? 6 : s->precision;
-    if (v > DBL_MAX || v != v) { ckpt__buf_text(b, v != v ? "nan" : "inf"); return; }
+    if (!ckpt__mem_is_finite(&v)) { ckpt__buf_text(b, ckpt__mem_is_nan(&v) ? "nan" : "inf"); return; }
     if (type == '%' || type == 'f') ckpt__txt_add_float(b, v, 'f', precision);
     else if (type == 'e') ckpt__txt_add_float(b, v, 'e', precision);
     else if (type == 0 && s->precision < 0) ckpt__txt_add_double(b, v);
@@ -6786,8 +6845,10 @@ static const char *ckpt__name_put_float(ckpt__buf *b, const ckpt__name_spec *s, 
     if (s->type != 0 && strchr("eEfFgGn%", s->type) == NULL) return "an integer's or a text's format spec for a float";
     ckpt__buf digits;
     ckpt__buf_init(&digits, &b->allocator);
-    bool minus = v == v && signbit(v);
-    ckpt__name_float_digits(&digits, s, (minus ? -v : v) * (s->type == '%' ? 100.0 : 1.0));
+    bool minus = ckpt__mem_is_minus(&v) && !ckpt__mem_is_nan(&v);
+    ckpt__mem_set_double(&v, ckpt__mem_bits(&v) & ~CKPT__MEM_MINUS);
+    if (s->type == '%') v *= 100.0;
+    ckpt__name_float_digits(&digits, s, v);
     if (s->type == '%') ckpt__buf_byte(&digits, '%');
     if (digits.err == CKPT_OK) {
         bool zero = true;
@@ -9204,10 +9265,9 @@ static uint32_t ckpt__pickle_make_scalar(ckpt__pickle *k, uint32_t func, uint32_
         return ckpt__pickle_node_new(k, CKPT__PICKLE_INT, 0, 0, u);
     if (good && d == CKPT_F64) return ckpt__pickle_node_new(k, CKPT__PICKLE_FLOAT, 0, 0, u);
     if (good && d == CKPT_F32) {
-        uint32_t bits = (uint32_t)u;
-        float f;
-        memcpy(&f, &bits, sizeof f);
-        return ckpt__pickle_float_node(k, (double)f);
+        double f;
+        ckpt__mem_widen((uint32_t)u, 8, 23, &f);
+        return ckpt__pickle_float_node(k, f);
     }
     return ckpt__pickle_other(k, func);
 }
@@ -16186,16 +16246,6 @@ static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
 
 //-- restoring -------------------------------------------------------------------
 
-static double ckpt__file_half(unsigned bits, int exponent_bits, int fraction_bits) {
-    unsigned fraction = bits & ((1u << fraction_bits) - 1), top = (1u << exponent_bits) - 1;
-    unsigned exponent = bits >> fraction_bits & top;
-    double sign = bits >> (exponent_bits + fraction_bits) & 1 ? -1.0 : 1.0;
-    int bias = (int)(top >> 1);
-    if (exponent == top) return fraction != 0 ? (double)NAN : sign * (double)INFINITY;
-    if (exponent == 0) return sign * ldexp((double)fraction, 1 - bias - fraction_bits);
-    return sign * ldexp((double)(fraction | 1u << fraction_bits), (int)exponent - bias - fraction_bits);
-}
-
 // The bits of an element, which is in the machine's byte order.
 static uint64_t ckpt__file_bits(const char *cell, size_t size) {
     uint64_t u64 = 0;
@@ -16212,7 +16262,6 @@ static uint64_t ckpt__file_bits(const char *cell, size_t size) {
 // A tensor's one element as a number; false for types that are none of these.
 static bool ckpt__file_number(ckpt_dtype dtype, const char *cell, bool *integral, int64_t *i, double *f) {
     uint64_t bits = ckpt__file_bits(cell, ckpt__state_dtype_size(dtype));
-    float f32;
     *integral = true;
     switch (dtype) {
         case CKPT_I64: *i = (int64_t)bits; break;
@@ -16226,9 +16275,9 @@ static bool ckpt__file_number(ckpt_dtype dtype, const char *cell, bool *integral
     if (*integral) { *f = (double)*i; return true; }
     switch (dtype) {
         case CKPT_F64: memcpy(f, cell, sizeof *f); return true;
-        case CKPT_F32: memcpy(&f32, cell, sizeof f32); *f = (double)f32; return true;
-        case CKPT_F16: *f = ckpt__file_half((unsigned)bits, 5, 10); return true;
-        case CKPT_BF16: *f = ckpt__file_half((unsigned)bits, 8, 7); return true;
+        case CKPT_F32: ckpt__mem_widen((uint32_t)bits, 8, 23, f); return true;
+        case CKPT_F16: ckpt__mem_widen((uint32_t)bits, 5, 10, f); return true;
+        case CKPT_BF16: ckpt__mem_widen((uint32_t)bits, 8, 7, f); return true;
         default: return false;
     }
 }
@@ -16246,7 +16295,7 @@ static bool ckpt__file_convert(ckpt_kind kind, ckpt_dtype dtype, char *cell) {
     }
     if (kind == CKPT_KIND_BOOL && dtype != CKPT_BOOL) return false;
     if (!integral) {
-        if (!(f >= -9007199254740992.0 && f <= 9007199254740992.0) || ckpt__txt_floor(f) != f) return false;
+        if (!ckpt__mem_is_finite(&f) || fabs(f) > 9007199254740992.0 || ckpt__txt_floor(f) != f) return false;
         i = (int64_t)f;
     }
     memcpy(cell, &i, sizeof i);
@@ -16312,7 +16361,8 @@ static void ckpt__file_restore_scalars(const ckpt__file_match *m) {
         if (e->kind == CKPT_KIND_TENSOR) continue;
         if (b->kind == CKPT_KIND_INT) *(int64_t *)b->data = e->i;
         if (b->kind == CKPT_KIND_BOOL) *(bool *)b->data = e->i != 0;
-        if (b->kind == CKPT_KIND_FLOAT) *(double *)b->data = e->kind == CKPT_KIND_INT ? (double)e->i : e->f;
+        if (b->kind == CKPT_KIND_FLOAT && e->kind == CKPT_KIND_INT) *(double *)b->data = (double)e->i;
+        else if (b->kind == CKPT_KIND_FLOAT) memcpy(b->data, &e->f, sizeof e->f);
         if (b->kind == CKPT_KIND_TEXT) {
             if (e->size > 0) memcpy(b->data, e->text, (size_t)e->size);
             ((char *)b->data)[e->size] = 0;
@@ -16337,7 +16387,8 @@ static bool ckpt__file_clocks(const ckpt_file *f, const bool *ignored, ckpt_time
         if (index < 0 || (ignored != NULL && ignored[index])) continue;
         const ckpt__entry *e = &f->toc.entries[index];
         char *field = (char *)at + ckpt__state_clocks[i].at;
-        double seconds = e->kind == CKPT_KIND_INT ? (double)e->i : e->f;
+        double seconds = e->f;
+        if (e->kind == CKPT_KIND_INT) seconds = (double)e->i;
         if (ckpt__state_clocks[i].seconds && (e->kind == CKPT_KIND_FLOAT || e->kind == CKPT_KIND_INT)) memcpy(field, &seconds, 8);
         if (!ckpt__state_clocks[i].seconds && e->kind == CKPT_KIND_INT) memcpy(field, &e->i, 8);
         any = true;
@@ -16733,14 +16784,14 @@ static void ckpt__index_print(ckpt__buf *b, const char *of, const ckpt__index_li
         int64_t n;
         memcpy(&f, field, sizeof f);
         memcpy(&n, field, sizeof n);
-        if (c->seconds) ckpt__txt_add_double(b, f - f == 0 ? f : 0);
+        if (c->seconds) ckpt__txt_add_double(b, ckpt__mem_is_finite(&f) ? f : 0);
         else ckpt__buf_fmt(b, "%lld", (long long)n);
     }
     ckpt__buf_fmt(b, "},\"bytes\":%llu,\"checksum\":", (unsigned long long)l->bytes);
     if (l->has_checksum) ckpt__buf_fmt(b, "\"%08lx\"", (unsigned long)l->checksum);
     else ckpt__buf_text(b, "null");
     ckpt__buf_text(b, ",\"metric\":");
-    if (l->has_metric && l->metric - l->metric == 0) ckpt__txt_add_double(b, l->metric);
+    if (l->has_metric && ckpt__mem_is_finite(&l->metric)) ckpt__txt_add_double(b, l->metric);
     else ckpt__buf_text(b, "null");
     if (l->has_metric && of != NULL) {
         ckpt__buf_text(b, ",\"metric_of\":");
@@ -16865,7 +16916,7 @@ static ckpt_err ckpt__index_read_metric(ckpt__index *ix, const ckpt__json_doc *d
         if (ix->metric_of == NULL) return CKPT_NOMEM;
     }
     bool ours = strcmp(ix->best != NULL ? ix->best : ix->metric_of, of->text) == 0;
-    if (!l->has_metric) l->metric = (double)NAN;
+    if (!l->has_metric) ckpt__mem_set_double(&l->metric, CKPT__MEM_NAN);
     l->has_metric = ours;
     ix->remeasure = ix->remeasure || !ours;
     return CKPT_OK;
@@ -17240,7 +17291,8 @@ static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed, bool *moved
             *moved = *moved || guessed;
             if (guessed) l->number = about.number;
             l->has_metric = true;
-            l->metric = about.has_metric ? about.metric : (double)NAN;      // which is never best, and is not asked for again
+            if (about.has_metric) l->metric = about.metric;
+            else ckpt__mem_set_double(&l->metric, CKPT__MEM_NAN);       // which is never best, and is not asked for again
         }
         l->unasked = ckpt__index_is_unasked(ix, e);
         ckpt__file_close(f);
@@ -17478,7 +17530,7 @@ static bool ckpt__index_is_fit(const ckpt__index_line *l) {
 
 // Is a line better than another that has a metric? A NaN or an infinity never is.
 static bool ckpt__index_beats(const ckpt__index_rule *rule, const ckpt__index_line *l, const ckpt__index_line *than) {
-    if (!l->has_metric || l->metric - l->metric != 0) return false;
+    if (!l->has_metric || !ckpt__mem_is_finite(&l->metric)) return false;
     return than == NULL || (rule->best < 0 ? l->metric < than->metric : l->metric > than->metric);
 }
 
@@ -36518,7 +36570,8 @@ static ckpt_err ckpt__stores_check(const ckpt_store_desc *d) {
     if (d == NULL) return CKPT_OK;
     if (d->_canary != 0)
         return ckpt__error_set(CKPT_ARG, "the ckpt_store_desc was not zero-initialised (ckpt_store_desc desc = {0})");
-    return d->stall_timeout_s >= 0.0 ? CKPT_OK : ckpt__error_set(CKPT_ARG, "stall_timeout_s is %g", d->stall_timeout_s);
+    if (!ckpt__mem_is_nan(&d->stall_timeout_s) && d->stall_timeout_s >= 0.0) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "stall_timeout_s is %g", d->stall_timeout_s);
 }
 
 // d: NULL is a zeroed one, which is what the stores get.
@@ -42625,7 +42678,8 @@ static ckpt_err ckpt__uploader_check_desc(const ckpt_uploader_desc *d) {
                                (int)CKPT__RETRY_LANES);
     if (d->num_attempts < 0)
         return ckpt__error_set(CKPT_ARG, "num_attempts is %d, and must be at least 1 (0: 3)", d->num_attempts);
-    if (!(d->stall_timeout_s >= 0.0)) return ckpt__error_set(CKPT_ARG, "stall_timeout_s is %g", d->stall_timeout_s);
+    if (ckpt__mem_is_nan(&d->stall_timeout_s) || d->stall_timeout_s < 0.0)
+        return ckpt__error_set(CKPT_ARG, "stall_timeout_s is %g", d->stall_timeout_s);
     return CKPT_OK;
 }
 
@@ -45195,7 +45249,7 @@ static void ckpt__shard_print_time(ckpt__buf *b, const ckpt_timestamp *t) {
         memcpy(&f, field, sizeof f);
         memcpy(&n, field, sizeof n);
         ckpt__buf_fmt(b, "%s\"%s\":", i > 0 ? "," : "", c->name + sizeof "state/timestamp/Timestamp/" - 1);
-        if (c->seconds) ckpt__txt_add_double(b, f - f == 0 ? f : 0);
+        if (c->seconds) ckpt__txt_add_double(b, ckpt__mem_is_finite(&f) ? f : 0);
         else ckpt__buf_fmt(b, "%lld", (long long)n);
     }
     ckpt__buf_byte(b, '}');
@@ -53440,7 +53494,7 @@ static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l)
         about.checksum = ckpt__digest_crc32(0, text.data, text.len);
         if (!about.has_metric && s->index.best != NULL) {       // never best, and not asked for again
             about.has_metric = true;
-            about.metric = (double)NAN;
+            ckpt__mem_set_double(&about.metric, CKPT__MEM_NAN);
         }
         l->has_metric = about.has_metric;
         l->metric = about.metric;
@@ -58378,7 +58432,7 @@ static void ckpt__folder_describe(const ckpt_folder *f, size_t i, ckpt_checkpoin
     out->recorded_size = l->leaves ? l->bytes : 0;
     out->checksum = l->checksum;
     out->has_checksum = l->has_checksum;
-    out->has_metric = l->has_metric && l->metric - l->metric == 0;
+    out->has_metric = l->has_metric && ckpt__mem_is_finite(&l->metric);
     out->metric = out->has_metric ? l->metric : 0;
     out->pinned = l->pinned;
     out->damaged = l->state == CKPT__INDEX_DAMAGED;
@@ -59130,7 +59184,7 @@ static ckpt_err ckpt__folder_check_best(const ckpt__folder_change *c, const ckpt
     size_t known = 0, goes = 0;
     for (size_t i = 0; i < ix->count; i++) {
         const ckpt__index_line *l = &ix->lines[i];
-        bool has = l->has_metric && l->metric - l->metric == 0;
+        bool has = l->has_metric && ckpt__mem_is_finite(&l->metric);
         known += has && ckpt__index_counts(l);
         goes += !has && l->leaves && ckpt__index_counts(l);
     }

@@ -88,6 +88,24 @@ static void test_digest(void) {
     }
 }
 
+static const struct { uint64_t bits; const char *text; } odd[] = {
+    { 0x7FF8000000000000u, "nan" }, { 0x7FF0000000000000u, "inf" }, { 0xFFF0000000000000u, "-inf" }, { 0x8000000000000000u, "-0.0" },
+    { 1, "5e-324" }, { 0x8000000000003039u, "-6.099e-320" }, { 0x0008000000000000u, "1.1125369292536007e-308" }
+};
+static const struct { uint32_t bits; uint64_t wide; } floats[] = {
+    { 0x7FC00001u, 0x7FF8000020000000u }, { 0xFF800000u, 0xFFF0000000000000u }, { 0x80000000u, 0x8000000000000000u }, { 0, 0 },
+    { 1, 0x36A0000000000000u }, { 0x807FFFFFu, 0xB80FFFFFC0000000u }, { 0x00800000u, 0x3810000000000000u }, { 0x7F7FFFFFu, 0x47EFFFFFE0000000u }
+};
+enum { ODD = sizeof odd / sizeof odd[0], FLOATS = sizeof floats / sizeof floats[0] };
+
+static void set_odd(double *out, int i) {
+    memcpy(out, &odd[i].bits, sizeof *out);
+}
+
+static bool is_odd(const double *v, int i) {
+    return memcmp(v, &odd[i].bits, sizeof *v) == 0;
+}
+
 static void test_numbers(void) {
     static const struct { double v; const char *text; } rows[] = {
         { 0.1, "0.1" }, { 1, "1.0" }, { -0.0, "-0.0" }, { 1e16, "1e+16" }, { 123456789.125, "123456789.125" }, { 5e-324, "5e-324" },
@@ -101,6 +119,21 @@ static void test_numbers(void) {
         ckpt__txt_add_double(&b, rows[i].v);
         CHECK(strcmp(ckpt__buf_cstr(&b), rows[i].text) == 0);
         CHECK(ckpt__txt_double(ckpt__txt_view(rows[i].text), &back) && memcmp(&back, &rows[i].v, sizeof back) == 0);
+    }
+    for (int i = 0; i < ODD; i++) {             // as bits: -ffast-math has no NaNs, infinities, signs of zeros, smallest numbers
+        double v, back;
+        set_odd(&v, i);
+        b.len = 0;
+        ckpt__txt_add_double(&b, v);
+        CHECK(strcmp(ckpt__buf_cstr(&b), odd[i].text) == 0);
+        CHECK(ckpt__txt_double(ckpt__txt_view(odd[i].text), &back) && is_odd(&back, i));
+    }
+    for (int i = 0; i < FLOATS; i++) {
+        double wide;
+        uint64_t bits;
+        ckpt__mem_widen(floats[i].bits, 8, 23, &wide);
+        memcpy(&bits, &wide, sizeof bits);
+        CHECK(bits == floats[i].wide);
     }
     ckpt__buf_free(&b);
     int64_t n = 0;
@@ -132,6 +165,10 @@ static void test_names(void) {
     CHECK(strcmp(buf, "**caf\xC3\xA9***|12a05f200|1.000e-01") == 0);
     CHECK(ckpt_format_name(buf, 4, "{batch}", &d) == CKPT_ARG);
     CHECK(ckpt_format_name(buf, sizeof buf, "{batch", &d) == CKPT_ARG);
+    set_odd(&t.total_wct, 0);
+    set_odd(&t.epoch_wct, 2);
+    OK(ckpt_format_name(buf, sizeof buf, "{total_wct:.2f} {total_wct:g} {total_wct} {epoch_wct:.2f} {epoch_wct:g}", &d));
+    CHECK(strcmp(buf, "nan nan nan -inf -inf") == 0);
 }
 
 static void test_times(void) {
@@ -541,6 +578,100 @@ static void test_other_order(void) {
     ckpt_state_free(&st);
 }
 
+// Values that -ffast-math does not know come back as they were, and tensors of one element do.
+static void test_odd_values(void) {
+    static double from[ODD], to[ODD], wide[FLOATS];
+    ckpt_state st, of_floats, got;
+    memset(&st, 0, sizeof st);
+    memset(&of_floats, 0, sizeof of_floats);
+    memset(&got, 0, sizeof got);
+    for (int i = 0; i < ODD; i++) set_odd(&from[i], i);
+    for (int i = 0; i < ODD; i++) ckpt_bind_float(&st, odd[i].text, &from[i]);
+    for (int i = 0; i < ODD; i++) ckpt_bind_float(&got, odd[i].text, &to[i]);
+    static const char *const names[] = { "odd.pt", "odd.tar", "odd.safetensors", "odd-2.pt" };
+    for (int i = 0; i < (little_endian() ? 4 : 2); i++) {
+        const char *path = in_root(names[i]);
+        ckpt_convert_desc c;
+        memset(&c, 0, sizeof c);
+        memset(to, 0, sizeof to);
+        c.from = in_root("odd.safetensors");
+        c.to = path;
+        OK(i < 3 ? ckpt_save(path, &st, NULL) : ckpt_convert(&c));
+        OK(load(path, &got, NULL));
+        CHECK(memcmp(to, from, sizeof to) == 0);
+    }
+    ckpt_state_free(&st);
+    ckpt_state_free(&got);
+    for (int i = 0; i < FLOATS; i++) {
+        char name[20];
+        ckpt_tensor t;
+        memset(&t, 0, sizeof t);
+        t.dtype = CKPT_F32;
+        t.data = (void *)(uintptr_t)&floats[i].bits;
+        (void)snprintf(name, sizeof name, "f%d", i);
+        ckpt_bind(&of_floats, name, &t);
+        ckpt_bind_float(&got, name, &wide[i]);
+    }
+    OK(ckpt_save(in_root("floats.pt"), &of_floats, NULL));
+    OK(load(in_root("floats.pt"), &got, NULL));
+    for (int i = 0; i < FLOATS; i++) CHECK(memcmp(&wide[i], &floats[i].wide, sizeof wide[i]) == 0);
+    ckpt_state_free(&of_floats);
+    ckpt_state_free(&got);
+}
+
+// What is no number is no best, is written to no index, and no clock may be it.
+static void test_best(void) {
+    static double loss;
+    static const char *const kept[] = { "ep0-ba2-rank0.pt", "ep0-ba7-rank0.pt" };
+    static const double losses[] = { 3, 1, 0, 4, 0, 0, 5 };         // 0: an odd one
+    const char *folder = in_root("best");
+    ckpt_state st;
+    ckpt_saver_desc d;
+    ckpt_saver *s = NULL;
+    ckpt_timestamp t;
+    ckpt_folder *f = NULL;
+    ckpt_folder_desc fd;
+    ckpt_checkpoint c;
+    memset(&st, 0, sizeof st);
+    memset(&d, 0, sizeof d);
+    memset(&t, 0, sizeof t);
+    memset(&fd, 0, sizeof fd);
+    ckpt_bind_float(&st, "state/loss", &loss);
+    d.state = &st;
+    d.folder = fd.folder = folder;
+    d.save_interval = "1ba";
+    d.num_checkpoints_to_keep = 1;
+    d.keep_best = "min:state/loss";
+    OK(ckpt_saver_open(&s, &d));
+    if (s == NULL) return;
+    for (int i = 0; i < 7; i++) {
+        loss = losses[i];
+        if (losses[i] == 0) set_odd(&loss, i == 2 ? 0 : i == 4 ? 1 : 2);
+        ckpt_next_batch(&t, 1, 1, 1);
+        OK(ckpt_saver_batch_end(s, &t));
+        OK(ckpt_saver_wait(s, 0));
+        OK(ckpt_folder_open(&f, &fd));
+        CHECK(ckpt_folder_count(f) == (i < 2 ? 1 : 2));
+        int at = ckpt_folder_count(f) - 1;
+        OK(ckpt_folder_entry(f, at, &c));
+        CHECK(c.timestamp.batch == i + 1 && c.has_metric == (losses[i] > 0) && c.metric == losses[i] && c.number == (uint64_t)i + 1);
+        ckpt_folder_close(f);
+    }
+    for (int i = 0; i < 3; i++) {
+        set_odd(&t.total_wct, i);
+        CHECK(ckpt_save(in_root("clock.pt"), &st, &t) == CKPT_ARG && says("not a number"));
+    }
+    OK(ckpt_saver_close(s, 0));
+    OK(ckpt_folder_open(&f, &fd));
+    CHECK(ckpt_folder_count(f) == 2);
+    for (int i = 0; i < ckpt_folder_count(f); i++) {
+        OK(ckpt_folder_entry(f, i, &c));
+        CHECK(strcmp(c.name, kept[i]) == 0 && c.has_checksum && c.has_metric);
+    }
+    ckpt_folder_close(f);
+    ckpt_state_free(&st);
+}
+
 static void test_files(void) {
     CHECK(ckpt_ensure_folder_is_empty(root) == CKPT_EXISTS);
     OK(ckpt_ensure_folder_is_empty(in_root("none")));
@@ -571,6 +702,8 @@ int main(int argc, char **argv) {
     test_elements();
     test_inside();
     test_files();
+    test_odd_values();
+    test_best();
     test_saver(CKPT_SNAPSHOT_NONE, "none-saver");
     test_saver(CKPT_SNAPSHOT_COPY, "copy-saver");
     test_saver(CKPT_SNAPSHOT_LAZY, "lazy-saver");

@@ -43,14 +43,18 @@ shared() {
 one() { if there "$2"; then try "$@"; else skip "$1" "no $2"; fi; }
 
 shared "gcc -std=c99 -O2" gcc "$net -lpthread" gcc -std=c99 -O2 $warn_c $remote
-# For valgrind below, which does not read clang's lines in DWARF 5.
-one "clang -std=c99 -O0" clang -std=c99 -O0 -g1 -gdwarf-4 $warn_c
+# With -ffast-math compilers know no NaNs, and the processor takes the smallest numbers for zeros. The lines are for valgrind below,
+# which does not read clang's in DWARF 5.
+one "clang -std=c99 -O0 -ffast-math" clang -std=c99 -O0 -ffast-math -g1 -gdwarf-4 $warn_c
 [ ! -x prog ] || mv prog of_clang
+# The unit tests have a part of it.
+one "clang, all of UBSan" clang -std=gnu11 -O0 -g1 -fsanitize=undefined -fno-sanitize-recover=all $warn_c
 shared "clang -std=c2x -O2" clang "$net -lpthread" clang -std=c2x -O2 $warn_c $remote
 # What -O3 alone warns of, gcc says below, for 32 bits; here the machine's own instructions count.
 if [ "${CKPT_LONG:-0}" = 1 ]; then most=-O3; else most=-Og; fi
-one "gcc $most -march=native" gcc $most -march=native $warn_c
+one "gcc $most -ffast-math -march=native" gcc $most -ffast-math -march=native $warn_c
 if [ "${CKPT_LONG:-0}" = 1 ]; then
+    one "clang -O2 -ffast-math" clang -O2 -ffast-math $warn_c
     one "gcc without SIMD instructions" gcc -O0 -DCKPT__NO_SIMD $warn_c
     one "gcc -funsigned-char" gcc -O0 -funsigned-char $warn_c
     one "gcc -std=c2x -DNDEBUG" gcc -std=c2x -O0 -DNDEBUG $warn_c
