@@ -1,5 +1,5 @@
-# cli_setup.sh: read by the tests of tools/ckpt.c: a folder of its own, ./ckpt (with ASan and UBSan where they are) and ./ckpt-plain, and
-# what looks at their statuses and output. run.sh: helper
+# cli_setup.sh: read by the tests of tools/ckpt.c: a folder of its own, ./ckpt (with ASan and UBSan where they are), ./ckpt-plain
+# (with -ffast-math, which changes nothing), and what looks at their statuses and output. run.sh: helper
 set -u
 root=${CKPT_ROOT:-$(cd "$(dirname "$0")/.." && pwd -P)}
 dir=${TMPDIR:-/tmp}/$(basename "$0" .sh).$$
@@ -44,7 +44,7 @@ d=json.loads(sys.stdin.buffer.read())
 sys.exit(0 if ($2) else 1)" 2>pyerr; then pass "$1"; else fail "$1"; printf '%s\n' "$out" | head -c 1500; sed 's/^/  ! /' pyerr | tail -3; fi
 }
 
-implementation library.o -DCKPT_NO_REMOTE && built ckpt-plain $cc -std=c99 -O0 -g -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED $strict -Wmisleading-indentation \
-    "$root/tools/ckpt.c" library.o -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
+implementation library.o -DCKPT_NO_REMOTE && built ckpt-plain $cc -std=c99 -O0 -g -ffast-math -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED $strict \
+    -Wmisleading-indentation "$root/tools/ckpt.c" library.o -lpthread -lm || { echo "FAIL: build of tools/ckpt.c"; exit 1; }
 built ckpt $quick -std=c99 -g -DCKPT_NO_REMOTE -fsanitize=address,undefined -fno-sanitize-recover=all "$root/tools/ckpt.c" -lpthread -lm 2>/dev/null ||
     cp ckpt-plain ckpt

@@ -143,6 +143,10 @@ json "bool" "(lambda s: (s['min'], s['max'], s['mean'], s['zeros']) == (0, 1, .5
 json "complex" "(lambda s: (s['min'], s['max']) == (0, 5))($stats['complex'])"
 json "empty" "(lambda s: (s['count'], s['min'], s['mean']) == (0, None, None))($stats['empty'])"
 json "float32" "(lambda s: s['count'] == 100000 and sum(s['histogram']) == 100000 and s['min'] == 0 and 4.9 < s['mean'] < 5.1)($stats['wte'])"
+is "show --stats --json, with -ffast-math" 0 ./ckpt-plain show --stats --json $f
+json "float16, with -ffast-math" "(lambda s: (s['min'], s['max'], s['nan'], s['inf']) == (-2, 1, 1, 1))($stats['f16'])"
+json "float8_e4m3fn, with -ffast-math" "(lambda s: (s['min'], s['max'], s['nan'], s['inf']) == (0, 448, 1, 0))($stats['e4'])"
+json "empty, with -ffast-math" "(lambda s: (s['count'], s['min'], s['mean']) == (0, None, None))($stats['empty'])"
 is "show of a name" 0 ./ckpt show --json $f state/model 'rng/*'
 json "only those" "all(e['name'].startswith(('state/model/', 'rng/')) for e in d['entries']) and len(d['entries']) == 10"
 is "show of no such name" 3 ./ckpt show $f state/nothing
@@ -183,13 +187,14 @@ import json, struct
 def write(name, kind, data):
     head = json.dumps({'w': {'dtype': kind, 'shape': [1], 'data_offsets': [0, len(data)]}}).encode()
     open(name + '.safetensors', 'wb').write(struct.pack('<Q', len(head)) + head + data)
-for name, x in ('one', '1'), ('inf', 'inf'), ('less', '-inf'): write(name, 'F32', struct.pack('<f', float(x)))
+for name, x in ('one', '1'), ('inf', 'inf'), ('less', '-inf'), ('nan', 'nan'): write(name, 'F32', struct.pack('<f', float(x)))
 for name, re, im in ('plus', 3, 4), ('minus', -3, -4), ('near', 3, 4.0001): write(name, 'C64', struct.pack('<2f', re, im))
 for name, kind, x in ('big', 'I64', 2**62), ('bigger', 'I64', 2**62 + 100), ('low', 'I64', -2**63), ('high', 'I64', 2**63 - 1): write(name, kind, struct.pack('<q', x))
 for name, x in ('vast', 2**64 - 101), ('vaster', 2**64 - 1): write(name, 'U64', struct.pack('<Q', x))
 E
-for pair in "one inf" "inf one" "inf less" "plus minus"; do
+for pair in "one inf" "inf one" "inf less" "one nan" "plus minus"; do
     is "diff --rtol of $pair" 1 ./ckpt diff --rtol 0.001 ${pair% *}.safetensors ${pair#* }.safetensors
+    is "diff --rtol of $pair, with -ffast-math" 1 ./ckpt-plain diff --rtol 0.001 ${pair% *}.safetensors ${pair#* }.safetensors
 done
 for pair in "big bigger" "bigger big" "vast vaster" "vaster vast"; do
     is "diff --atol of integers that are one double: $pair" 1 ./ckpt diff --atol 99 ${pair% *}.safetensors ${pair#* }.safetensors

@@ -124,8 +124,30 @@ static const char *last_error(void) {
     return shown(ckpt_last_error(), text, sizeof text);
 }
 
+// By their bits, and from where they lie: -ffast-math knows neither NaNs nor infinities, and `volatile` hides the question from it.
+static const uint64_t infinity = (uint64_t)0x7FF << 52, a_nan = (uint64_t)0xFFF << 51;
+
+static void set_double(double *out, uint64_t bits) {
+    memcpy(out, &bits, sizeof bits);
+}
+
+static uint64_t unsigned_bits(const double *v) {
+    uint64_t bits;
+    memcpy(&bits, v, sizeof bits);
+    volatile uint64_t kept = bits << 1 >> 1;
+    return kept;
+}
+
+static bool is_nan(const double *v) {
+    return unsigned_bits(v) > infinity;
+}
+
+static bool is_finite(const double *v) {
+    return unsigned_bits(v) < infinity;
+}
+
 static void json_number(double v) {
-    if (!isfinite(v)) { printf("null"); return; }
+    if (!is_finite(&v)) { printf("null"); return; }
     char text[40];
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, v);
@@ -291,15 +313,15 @@ static int dtype_index(ckpt_dtype d) {
     return (int)d >= 1 && (int)d <= (int)CKPT_C128 ? (int)d : 0;
 }
 
-static double small_float(unsigned bits, int exponent_bits, int fraction_bits, bool has_inf) {
+static void small_float(double *out, unsigned bits, int exponent_bits, int fraction_bits, bool has_inf) {
     unsigned fraction = bits & ((1u << fraction_bits) - 1), top = (1u << exponent_bits) - 1;
     unsigned exponent = bits >> fraction_bits & top;
-    double sign = (bits >> (exponent_bits + fraction_bits) & 1) != 0 ? -1.0 : 1.0;
+    bool minus = (bits >> (exponent_bits + fraction_bits) & 1) != 0;
     int bias = (int)(top >> 1);
-    if (exponent == top && has_inf) return fraction != 0 ? (double)NAN : sign * (double)INFINITY;
-    if (exponent == top && fraction == (1u << fraction_bits) - 1) return (double)NAN;      // float8_e4m3fn: no infinities, one NaN
-    if (exponent == 0) return sign * ldexp((double)fraction, 1 - bias - fraction_bits);
-    return sign * ldexp((double)(fraction | 1u << fraction_bits), (int)exponent - bias - fraction_bits);
+    if (exponent == top && has_inf) set_double(out, fraction != 0 ? a_nan : infinity | (uint64_t)minus << 63);
+    else if (exponent == top && fraction == (1u << fraction_bits) - 1) set_double(out, a_nan);  // float8_e4m3fn: no infinities, one NaN
+    else if (exponent == 0) *out = (minus ? -1.0 : 1.0) * ldexp((double)fraction, 1 - bias - fraction_bits);
+    else *out = (minus ? -1.0 : 1.0) * ldexp((double)(fraction | 1u << fraction_bits), (int)exponent - bias - fraction_bits);
 }
 
 #define EACH(type) do {                                                             \
@@ -316,8 +338,8 @@ static void to_doubles(ckpt_dtype dtype, const char *p, size_t count, double *ou
     static bool made;
     if (!made) {
         for (unsigned b = 0; b < 65536; b++) {
-            half[b] = small_float(b, 5, 10, true);
-            bfloat[b] = small_float(b, 8, 7, true);
+            small_float(&half[b], b, 5, 10, true);
+            small_float(&bfloat[b], b, 8, 7, true);
         }
         made = true;
     }
@@ -337,8 +359,8 @@ static void to_doubles(ckpt_dtype dtype, const char *p, size_t count, double *ou
         case CKPT_U8: case CKPT_BOOL: EACH(uint8_t); break;
         case CKPT_F16: for (size_t i = 0; i < count; i++) { memcpy(&h, p + 2 * i, 2); out[i] = half[h]; } break;
         case CKPT_BF16: for (size_t i = 0; i < count; i++) { memcpy(&h, p + 2 * i, 2); out[i] = bfloat[h]; } break;
-        case CKPT_F8_E4M3: for (size_t i = 0; i < count; i++) out[i] = small_float((unsigned char)p[i], 4, 3, false); break;
-        case CKPT_F8_E5M2: for (size_t i = 0; i < count; i++) out[i] = small_float((unsigned char)p[i], 5, 2, true); break;
+        case CKPT_F8_E4M3: for (size_t i = 0; i < count; i++) small_float(&out[i], (unsigned char)p[i], 4, 3, false); break;
+        case CKPT_F8_E5M2: for (size_t i = 0; i < count; i++) small_float(&out[i], (unsigned char)p[i], 5, 2, true); break;
         case CKPT_C64: for (size_t i = 0; i < count; i++) { memcpy(c, p + 8 * i, 8); out[i] = hypot((double)c[0], (double)c[1]); } break;
         case CKPT_C128: for (size_t i = 0; i < count; i++) { memcpy(z, p + 16 * i, 16); out[i] = hypot(z[0], z[1]); } break;
         default: for (size_t i = 0; i < count; i++) out[i] = 0; break;
@@ -366,8 +388,8 @@ static void need_pieces(void) {
 static ckpt_err take_stats(ckpt_file *f, int index, const ckpt_entry *e, tensor_stats *s, meter *m) {
     size_t unit = dtypes[dtype_index(e->tensor.dtype)].size;
     memset(s, 0, sizeof *s);
-    s->min = (double)INFINITY;
-    s->max = -(double)INFINITY;
+    set_double(&s->min, infinity);
+    set_double(&s->max, infinity | (uint64_t)1 << 63);
     double m2 = 0;
     need_pieces();
     for (int pass = 0; pass < 2; pass++) {
@@ -385,9 +407,9 @@ static ckpt_err take_stats(ckpt_file *f, int index, const ckpt_entry *e, tensor_
             double *v = piece_values[0];
             to_doubles(e->tensor.dtype, piece_bytes[0], n, v);
             for (size_t i = 0; i < n; i++) {
-                if (!isfinite(v[i])) {
-                    if (pass == 0 && isnan(v[i])) s->nans++;
-                    if (pass == 0 && isinf(v[i])) s->infs++;
+                if (!is_finite(&v[i])) {
+                    if (pass == 0 && is_nan(&v[i])) s->nans++;
+                    else if (pass == 0) s->infs++;
                     continue;
                 }
                 if (pass == 1) {
@@ -762,7 +784,8 @@ static void ls_json(const char *folder, const ls_row *rows, int count) {
         if (c->has_checksum) printf("\"%08lx\"", (unsigned long)c->checksum);
         else printf("null");
         printf(", \"metric\": ");
-        json_number(c->has_metric ? c->metric : (double)NAN);
+        if (c->has_metric) json_number(c->metric);
+        else printf("null");
         printf(", \"pinned\": %s, \"latest\": ", c->pinned ? "true" : "false");
         json_text(c->latest);
         printf(", \"verified\": %s, \"problem\": ", rows[i].verified > 0 ? "true" : rows[i].verified < 0 ? "false" : "null");
@@ -1098,7 +1121,8 @@ static void show_json(ckpt_file *f, const char *path, uint64_t size, const show_
             printf(", \"stats\": {\"count\": %llu, \"min\": ", (unsigned long long)s->count);
             json_number(s->min);
             printf(", \"mean\": ");
-            json_number(s->count > s->nans + s->infs ? s->mean : (double)NAN);
+            if (s->count > s->nans + s->infs) json_number(s->mean);
+            else printf("null");
             printf(", \"max\": ");
             json_number(s->max);
             printf(", \"std\": ");
@@ -2834,7 +2858,8 @@ static double distance(ckpt_dtype dtype, const char *a, const char *b, double x,
 // Within --rtol and --atol. An infinity is near none but itself.
 static bool is_near(double by, double x, double y) {
     if (!(opt.rtol > 0 || opt.atol > 0)) return false;
-    return by <= 0 || (isfinite(x) && isfinite(y) && by <= opt.atol + opt.rtol * fabs(y));
+    if (is_nan(&by)) return false;
+    return by <= 0 || (is_finite(&x) && is_finite(&y) && by <= opt.atol + opt.rtol * fabs(y));
 }
 
 // Compares the values of two entries of one kind, in pieces. Equal bytes are equal, NaNs too.
@@ -2864,7 +2889,7 @@ static ckpt_err diff_bytes(diff_side *a, int ia, diff_side *b, int ib, differenc
             d->count++;
             d->differs = true;
             d->numeric = tensor;
-            if (by > d->largest || isnan(by)) d->largest = by;
+            if (is_nan(&by) || (!is_nan(&d->largest) && by > d->largest)) d->largest = by;
         }
     }
     return CKPT_OK;
@@ -3562,7 +3587,7 @@ enum { COMMANDS = (int)(sizeof commands / sizeof commands[0]) };
 static bool parse_tolerance(const char *text, double *out) {
     char *end = NULL;
     double v = text != NULL ? strtod(text, &end) : -1;
-    if (text == NULL || end == text || *end != 0 || !(v >= 0)) return false;
+    if (text == NULL || end == text || *end != 0 || is_nan(&v) || v < 0) return false;
     *out = v;
     return true;
 }
