@@ -430,6 +430,7 @@
      whatever the link names.
    - The conflict check understands format specs, escapes and sub-folders.
    - Time strings without a unit or digits ("", "5") are refused; "24h", "90m" and "3600s" are accepted.
+   - ckpt_get_file with overwrite also replaces a link whose file is gone, where Composer refuses.
    - Loading a .pt.gz leaves no unpacked file behind. Names with '#', '?', ';' or ':' in them are just names.
    - ckpt_load and ckpt_get_file fetch nothing from http:// and https:// addresses (CKPT_UNSUPPORTED).
    - CHECKPOINT_VALIDATION_FUNCTION calls nothing. What is read is verified against its checksums; who wants more opens the file
@@ -917,9 +918,9 @@ CKPT__DECL void     ckpt_file_close(ckpt_file *f);
 // path. A path that ends in ".symlink" is a text file that holds the real path, relative to its own folder; it
 // is followed, up to 8 times, and it is tried when `path` itself is missing. So is followed the text that a saver
 // writes for `latest` where the file system has no links. CKPT_EXISTS: destination exists and overwrite is off.
-// With it on, a destination that the path itself leads over stays. CKPT_NOT_FOUND names what was asked for. A URI
-// is fetched instead: in parallel ranges, aside, checked, renamed; .symlink objects are followed as ckpt_load does;
-// errors as there.
+// With it on, a link to nowhere is replaced as any file is, and a destination that the path itself leads over stays.
+// CKPT_NOT_FOUND names what was asked for. A URI is fetched instead: in parallel ranges, aside, checked, renamed;
+// .symlink objects are followed as ckpt_load does; errors as there.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_file(const char *path_or_uri, const char *destination, bool overwrite);
 // Writes a text file that names `target`, for ckpt_get_file and ckpt_load to follow. path must end in
 // ".symlink" (CKPT_ARG) and must not exist (CKPT_EXISTS).
@@ -53225,14 +53226,15 @@ static bool ckpt__loader_leads_over(const char *path, const ckpt__os_info *what,
     return over;
 }
 
-// A link goes aside and is renamed, so that a destination that is overwritten is never missing. A destination that is a link to
-// nowhere is left alone even then, as Composer leaves it: what it stood for is not known.
+// A link goes aside and is renamed, so that a destination that is overwritten is never missing. That it leads to nowhere, since
+// the file of an earlier call is gone, is no reason to leave it.
 static ckpt_err ckpt__loader_place(const char *target, const char *destination, bool overwrite, const ckpt_allocator *a) {
     ckpt__os_info info;
     if (ckpt__os_exists(destination)) {
         if (!overwrite) return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
-        if (ckpt__os_stat(destination, &info) != CKPT_OK)
-            return ckpt__error_set(CKPT_EXISTS, "it is a link to a file that is not there; remove it first");
+        memset(&info, 0, sizeof info);
+        ckpt_err failed = ckpt__os_leads_nowhere(destination) ? CKPT_OK : ckpt__os_stat(destination, &info);
+        if (failed != CKPT_OK) return failed;
         if (info.is_dir) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
         ckpt__os_info itself;               // what leads there already stays as it is
         if (ckpt__os_lstat(destination, &itself) == CKPT_OK && ckpt__loader_leads_over(target, &itself, a)) return CKPT_OK;

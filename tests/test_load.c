@@ -209,10 +209,13 @@ static void test_get_file_local(void **unused) {
         for (const ckpt__json *l = ckpt__json_child(&t.d, links); l != NULL; l = ckpt__json_next(&t.d, l)) assert_int_equal(symlink(l->text, l->key), 0);
         const char *path = placed(field(&t, "path"), here), *status = field(&t, "status");
         ckpt_err want = strcmp(status, "ok") == 0 ? CKPT_OK : strcmp(status, "FileExistsError") == 0 ? CKPT_EXISTS : CKPT_NOT_FOUND;
-        bool repaired = strcmp(path, "q?x") == 0;                           // SPEC 10, 28: '?' cut the name
+        const char *note = field(&t, "note");
+        bool dangles = note != NULL && strcmp(note, "dangling link at the destination") == 0;      // refused for ever, overwrite or not
+        bool repaired = dangles || strcmp(path, "q?x") == 0;                // SPEC 10, 28: '?' cut the name
         if (repaired) want = CKPT_OK;
         ckpt_err e = ckpt_get_file(path, "dest", truth(&t, "overwrite"));
         if (e != want) fail_msg("%s: %s %s", path, ckpt_err_name(e), ckpt_last_error());
+        if (dangles) assert_string_equal(util_link_target("dest"), util_join(here, "x"));
         if (repaired) continue;
         const char *target = util_link_target("dest"), *content = field(&t, "content");
         assert_int_equal(target != NULL, truth(&t, "dest_is_link"));
@@ -220,6 +223,15 @@ static void test_get_file_local(void **unused) {
         if (content != NULL) assert_string_equal(util_read("dest", NULL), content);
     }
     assert_int_equal(rows, 7);
+    util_write_text("y", "y");                                              // in the last row's folder: the file of the link that was made
+    assert_int_equal(unlink("x"), 0);                                       // goes, as rotation lets it
+    assert_int_equal(ckpt_get_file("y", "dest", false), CKPT_EXISTS);
+    must(ckpt_get_file("y", "dest", true));
+    assert_string_equal(util_read("dest", NULL), "y");
+    assert_int_equal(symlink("circle", "circle"), 0);
+    must(ckpt_get_file("y", "circle", true));
+    assert_string_equal(util_read("circle", NULL), "y");
+    assert_string_equal(util_list("."), "circle\ndest\ny\n");
     ckpt__json_free(&t.d);
 }
 
