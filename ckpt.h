@@ -144,10 +144,12 @@
    keep_every-th beyond them; the best by keep_best (a NaN is never best); all that are pinned (ckpt_folder_pin, or
    `ckpt pin`). When keep_best is new or another one, the checkpoints that are there are asked for their metric, but not
    compressed ones, which would have to be unpacked: those are never best, and the log says so; nor is what only a store
-   has. One that cannot be read then may be the best, and stays, which the log says too. CKPT_KEEP_ALL, the default,
-   deletes nothing. A run that resumes owns, and so rotates, the checkpoints of the run that it continues; what a tool has
-   put into the index (it was pinned, or the index was lost) only when its name is one of the template's, because it may
-   be a copy that somebody made. Freeing the blocks of a deleted file happens on a thread of its own.
+   has. One that cannot be read then may be the best, and stays, which the log says too. So does, when the index or its
+   line is lost, one whose file has not what these rules go by: its number for keep_every, its metric for keep_best, as with
+   weights_only, or where ignore_keys take them away. CKPT_KEEP_ALL, the default, deletes nothing. A run that resumes
+   owns, and so rotates, the checkpoints of the run that it continues; what a tool has put into the index (it was pinned,
+   or the index was lost) only when its name is one of the template's, because it may be a copy that somebody made.
+   Freeing the blocks of a deleted file happens on a thread of its own.
 
 
    RESUMING
@@ -381,7 +383,8 @@
    torch.load(weights_only=True) of PyTorch before 2.0 knows no Python floats: bind a float32 or float64 tensor of one
    element instead of ckpt_bind_float where that matters. (The saver's own clocks are stored that way.)
 
-   In a checkpoint folder:  .ckpt-index.jsonl   one JSON line per checkpoint; rebuilt from the files when lost, all but the pins
+   In a checkpoint folder:  .ckpt-index.jsonl   one JSON line per checkpoint; rebuilt from the files when lost, but the pins, and
+                                                of weights alone the numbers and metrics
                             .ckpt-lock          held while a saver is open; holds its process id and host. A tool that
                                                 deletes has it too: it is waited for, up to a minute
                             .ckpt-staging/      what waits to be uploaded
@@ -1226,7 +1229,8 @@ typedef struct ckpt_gc_desc {
     // CKPT_KEEP_ALL (default): none is too old; else the newest N, at least 1. Where ranks have tarballs of their own: of each
     // rank the newest N that all ranks of their job have, and what is newer than those
     int         num_checkpoints_to_keep;
-    int         keep_every;             // beyond those, every Nth save (0: none)
+    int         keep_every;             // beyond those, every Nth save (0: none), and those of which the index has lost which
+                                        // save they are; CKPT_ARG when it has of all
     const char *keep_best;              // "min" or "max": the best recorded metric stays too; CKPT_ARG when none has one
     bool        damaged;                // delete what was found to be damaged, and is when it is looked at now
                                         // (what cannot be read stays)
@@ -16454,9 +16458,10 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 //
 // .ckpt-index.jsonl: one JSON line per checkpoint, oldest save first, each with the CRC-32 of its own
 // text, and a last line with the CRC-32 of all. It is written aside and renamed. It holds nothing
-// that cannot be found again from the files but the pins (and the metrics, where the files do not
-// hold the bound float itself), so what is left of a damaged one is kept and the rest is read
-// from the files. Names in it are hostile until checked: rotation deletes what they name.
+// that cannot be found again from the files but the pins (and the numbers and metrics, where the
+// files hold none, as weights alone), so what is left of a damaged one is kept and the rest is read
+// from the files: such lines are "remade", and "guessed" where the number is only counted from its
+// neighbours'. Names in it are hostile until checked: rotation deletes what they name.
 //------------------------------------------------------------------------------
 
 #define CKPT__INDEX_FILE "/.ckpt-index.jsonl"
@@ -16506,7 +16511,12 @@ typedef struct ckpt__index_line {
     bool              discounted;       // not stored: no rank counts it, as its save ended before all had finished it
     bool              unlisted;         // not stored: of a folder that is pinned, and has lost its listing
     bool              unfit;            // not stored: resume could not go on from it, whatever it is: it neither goes nor counts
-    bool              unasked;          // not stored: it could not be read for its metric, and may be the best
+    bool              guessed;          // its number is not its own, but what those beside it have left: it may be any
+    bool              remade;           // put together from its file or name: what those do not say, an index that is lost had
+    bool              unasked;          // not stored: it could not be read for what they say, and may be the best
+    bool              vague;            // not stored: its time is what its name has of it, the counters in `named`
+    unsigned          named;            // not stored: as bits of ckpt__name_found
+    bool              spared;           // not stored: ckpt__index_choose lets it stay for what is not known of it
     int               rank;             // not stored: whose index has it, where tools look at those of several ranks together
     size_t            listing;          // not stored: of a directory's .metadata as a tool saw it (ckpt__os_mark); 0: it has none
     struct ckpt__index_shown *shown;    // not stored: how it was printed last; NULL: it was not
@@ -16543,7 +16553,8 @@ typedef struct ckpt__index {
     bool              damaged;          // some of it could not be read
     const char       *best;             // name of the bound float that is the metric, the owner's; NULL: none
     char             *metric_of;        // the same as the file has it, for who has no rule of his own; NULL: it does not say
-    bool              remeasure;        // some lines have no metric, or had that of another rule, which cannot be compared
+    bool              remeasure;        // some lines have no number of their own, no metric, or one of another rule, which
+                                        // cannot be compared
     bool              flat;             // nothing below the folder is looked at
     int               lock;             // descriptor of the lock, -1
     ckpt__buf         lock_path;        // while it is held, so that letting go needs no memory
@@ -16805,6 +16816,8 @@ static void ckpt__index_print(ckpt__buf *b, const char *of, const ckpt__index_li
     if (l->ending[0] != 0) ckpt__buf_text(b, ",\"ending\":");
     if (l->ending[0] != 0) ckpt__json_add_text(b, l->ending, strlen(l->ending));
     if (l->found) ckpt__buf_text(b, ",\"found\":true");
+    if (l->guessed) ckpt__buf_text(b, ",\"guessed\":true");
+    if (l->remade) ckpt__buf_text(b, ",\"remade\":true");
     if (b->err != CKPT_OK) return;
     uint32_t crc = ckpt__digest_crc32(0, b->data + start, b->len - start);
     ckpt__buf_fmt(b, ",\"line\":\"%08lx\"}\n", (unsigned long)crc);
@@ -16818,7 +16831,7 @@ static bool ckpt__index_is_shown(const ckpt__index_line *l, const char *of) {
         o->has_checksum == l->has_checksum && o->has_metric == l->has_metric && l->shown->of == of &&
         (!l->has_metric || memcmp(&o->metric, &l->metric, sizeof l->metric) == 0) && o->pinned == l->pinned &&
         o->state == l->state && o->upload == l->upload && o->ranks == l->ranks && o->edition == l->edition &&
-        o->found == l->found && strcmp(o->ending, l->ending) == 0;
+        o->found == l->found && o->guessed == l->guessed && o->remade == l->remade && strcmp(o->ending, l->ending) == 0;
 }
 
 // Of a long run nearly all lines are what they were at the last save, and printing takes a hundred times what copying does. What
@@ -16867,6 +16880,11 @@ static bool ckpt__index_read_time(const ckpt__json_doc *d, const ckpt__json *obj
     return true;
 }
 
+static bool ckpt__index_is_true(const ckpt__json_doc *d, const ckpt__json *object, const char *key) {
+    const ckpt__json *v = ckpt__json_get(d, object, key);
+    return v != NULL && v->kind == CKPT__JSON_BOOL && v->i != 0;
+}
+
 // Takes one line apart. `l->name` then points into the document.
 static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) {
     const ckpt__json *root = ckpt__json_root(d);
@@ -16875,7 +16893,7 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     const char *name = ckpt__json_get_text(d, root, "name");
     const ckpt__json *sum = ckpt__json_get(d, root, "checksum");
     const ckpt__json *pin = ckpt__json_get(d, root, "pinned"), *state = ckpt__json_get(d, root, "state");
-    const ckpt__json *upload = ckpt__json_get(d, root, "upload"), *found = ckpt__json_get(d, root, "found");
+    const ckpt__json *upload = ckpt__json_get(d, root, "upload");
     int64_t number = 0, bytes = 0;
     if (name == NULL || !ckpt__index_name_ok(name)) return false;
     if (!ckpt__json_get_count(d, root, "number", &number) || !ckpt__json_get_count(d, root, "bytes", &bytes)) return false;
@@ -16885,7 +16903,9 @@ static bool ckpt__index_read_line(const ckpt__json_doc *d, ckpt__index_line *l) 
     if (l->number >= CKPT__INDEX_NUMBERS) return false;             // the next would not fit
     l->bytes = (uint64_t)bytes;
     l->pinned = pin->i != 0;
-    l->found = found != NULL && found->kind == CKPT__JSON_BOOL && found->i != 0;
+    l->found = ckpt__index_is_true(d, root, "found");
+    l->guessed = ckpt__index_is_true(d, root, "guessed");
+    l->remade = ckpt__index_is_true(d, root, "remade");
     l->has_metric = ckpt__index_number(d, root, "metric", &l->metric);
     (void)ckpt__index_number(d, root, "saved_at", &l->saved_at);
     l->has_checksum = sum != NULL && sum->kind == CKPT__JSON_TEXT && sum->text_len == 8 &&
@@ -16937,6 +16957,7 @@ static ckpt_err ckpt__index_parse_line(ckpt__index *ix, const char *p, size_t n,
     if (e != CKPT_OK) return e == CKPT_NOMEM ? e : CKPT_OK;
     if (ckpt__index_read_line(&doc, &line) && ckpt__index_fits(ix, line.name)) {
         *good = true;
+        ix->remeasure = ix->remeasure || line.guessed;
         e = ckpt__index_read_metric(ix, &doc, &line);
         if (e == CKPT_OK) e = ckpt__index_insert(ix, ix->count, &line);
     }
@@ -17250,6 +17271,7 @@ static bool ckpt__index_describe_file(const ckpt__index *ix, ckpt__index_line *l
     has = has && ckpt__time_check(&t) == CKPT_OK;
     uint64_t number = ckpt__index_number_of(&f->toc);
     if (number > 0) l->number = number;
+    if (number > 0) l->guessed = false;
     int at = ix->best != NULL ? ckpt__toc_find(&f->toc, ix->best) : -1;
     l->has_metric = at >= 0 && f->toc.entries[at].kind == CKPT_KIND_FLOAT;
     if (l->has_metric) l->metric = f->toc.entries[at].f;
@@ -17263,14 +17285,43 @@ static bool ckpt__index_is_packed(const char *name) {
     return ckpt__file_format_of(name, &format) == CKPT_OK && format.codec != NULL;
 }
 
-// Nothing is said by such a failure of a metric that is looked for: the file may be read another time.
-static bool ckpt__index_is_unasked(const ckpt__index *ix, ckpt_err e) {
-    bool told = e == CKPT_OK || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_MISMATCH || e == CKPT_UNSUPPORTED;
-    return ix->best != NULL && !told;
+// Nothing is said by such a failure of what is looked for: the file may be read another time.
+static bool ckpt__index_is_unasked(ckpt_err e) {
+    return e != CKPT_OK && e != CKPT_CORRUPT && e != CKPT_NOT_FOUND && e != CKPT_MISMATCH && e != CKPT_UNSUPPORTED;
 }
 
-// Asks the run's files for their metric, where the index has none, or that of another rule. What is damaged has none.
-// *packed: how many were not asked because they are compressed. *moved: some had but a guessed number, and have their own now.
+// A file that was asked has no metric: it is never best, and is not asked for again, unless an index had one that is lost.
+static void ckpt__index_miss_metric(ckpt__index_line *l) {
+    if (l->has_metric || l->remade) return;
+    l->has_metric = true;
+    ckpt__mem_set_double(&l->metric, CKPT__MEM_NAN);
+}
+
+// Takes what a file says of itself. What it says of its save is its line's if that had but a guess, or nothing: else the file was
+// replaced, which resume sees to. True: it belongs elsewhere now.
+static bool ckpt__index_ask(const ckpt__index *ix, ckpt__index_line *l, const ckpt_file *f) {
+    ckpt__index_line about;
+    memset(&about, 0, sizeof about);
+    bool timed = ckpt__index_describe_file(ix, &about, f) && l->guessed, moved = false;
+    if (about.number > 0 && (l->guessed || !l->has_checksum)) {
+        moved = about.number != l->number;
+        l->number = about.number;
+        l->guessed = false;
+    }
+    if (timed) {
+        moved = moved || ckpt__time_compare(&about.t, &l->t) != 0;
+        l->t = about.t;
+    }
+    if (ix->best == NULL || l->has_metric) return moved;
+    l->has_metric = about.has_metric;
+    l->metric = about.metric;
+    ckpt__index_miss_metric(l);
+    return moved;
+}
+
+// Asks the run's files for their metric, where the index has none, or that of another rule, and for what is but a guess. What is
+// damaged has none.
+// *packed: how many were not asked because they are compressed. *moved: some belong elsewhere by what they say.
 static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed, bool *moved) {
     ckpt__error_record kept;
     ckpt__buf path;
@@ -17278,24 +17329,16 @@ static ckpt_err ckpt__index_measure(ckpt__index *ix, size_t *packed, bool *moved
     ckpt__buf_init(&path, &ix->allocator);
     ckpt_err e = CKPT_OK;
     *packed = 0;
-    for (size_t i = 0; i < ix->count && e != CKPT_NOMEM && ix->best != NULL; i++) {
-        ckpt__index_line about, *l = &ix->lines[i];
+    for (size_t i = 0; i < ix->count && e != CKPT_NOMEM; i++) {
+        ckpt__index_line *l = &ix->lines[i];
         ckpt_file *f = NULL;
-        memset(&about, 0, sizeof about);
-        if (l->has_metric || l->others || ckpt__index_is_folder(l->name)) continue;
-        if (ckpt__index_is_packed(l->name)) { ++*packed; continue; }
+        bool measures = ix->best != NULL && !l->has_metric;
+        if (!(measures || l->guessed) || l->others || ckpt__index_is_folder(l->name)) continue;
+        if (ckpt__index_is_packed(l->name)) { *packed += measures && !l->remade; continue; }
         ckpt__index_path(&path, ix, l->name);
         e = path.err != CKPT_OK ? path.err : ckpt__file_open(&f, ckpt__buf_cstr(&path), &ix->allocator);
-        if (e == CKPT_OK) {
-            (void)ckpt__index_describe_file(ix, &about, f);
-            bool guessed = about.number > 0 && about.number != l->number && !l->has_checksum;     // else the file was replaced
-            *moved = *moved || guessed;
-            if (guessed) l->number = about.number;
-            l->has_metric = true;
-            if (about.has_metric) l->metric = about.metric;
-            else ckpt__mem_set_double(&l->metric, CKPT__MEM_NAN);       // which is never best, and is not asked for again
-        }
-        l->unasked = ckpt__index_is_unasked(ix, e);
+        if (e == CKPT_OK && ckpt__index_ask(ix, l, f)) *moved = true;
+        l->unasked = ckpt__index_is_unasked(e);
         ckpt__file_close(f);
     }
     ckpt__buf_free(&path);
@@ -17325,7 +17368,8 @@ static ckpt_err ckpt__index_reload(ckpt__index *ix) {
     return e;
 }
 
-// What a file that the index does not know says of itself: its header if that can be read, else its name.
+// What a file that the index does not know says of itself: its header if that can be read, else its name, which may have only
+// some of the counters.
 static ckpt_err ckpt__index_describe(ckpt__index_scanner *sc, ckpt__index_line *l, const ckpt__name_found *found, bool *ours) {
     ckpt__buf path;
     ckpt__buf_init(&path, &sc->ix->allocator);
@@ -17339,9 +17383,14 @@ static ckpt_err ckpt__index_describe(ckpt__index_scanner *sc, ckpt__index_line *
         has = ckpt__index_describe_file(sc->ix, l, f);
         ckpt__file_close(f);
     }
-    l->unasked = ckpt__index_is_unasked(sc->ix, e);
+    l->unasked = ckpt__index_is_unasked(e);
+    l->guessed = l->number == 0;
+    l->vague = !has && found != NULL;
+    if (l->vague) {
+        l->t = found->t;
+        l->named = found->captured;
+    }
     ckpt__buf_free(&path);
-    if (!has && found != NULL) l->t = found->t;
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
@@ -17415,6 +17464,7 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     line.bytes = file.size;
     line.saved_at = file.mtime;
     line.found = sc->found;
+    line.remade = true;
     e = ckpt__index_describe(sc, &line, sc->pattern != NULL ? &found : NULL, &ours);
     if (e != CKPT_OK || (sc->pattern == NULL && !ours)) return e;
     sc->added++;
@@ -17443,7 +17493,10 @@ static void ckpt__index_sort(ckpt__index *ix) {
 // Files without a number of their own are counted in their order.
 static void ckpt__index_number_lines(ckpt__index *ix) {
     for (size_t i = 0; i < ix->count; i++) {
-        if (ix->lines[i].number == 0) ix->lines[i].number = i > 0 ? ix->lines[i - 1].number + 1 : 1;
+        ckpt__index_line *l = &ix->lines[i];
+        if (l->number != 0) continue;
+        l->number = i > 0 ? ix->lines[i - 1].number + 1 : 1;
+        l->guessed = true;
     }
     ckpt__index_settle(ix);
 }
@@ -17546,20 +17599,26 @@ static int ckpt__index_best(const ckpt__index *ix, const ckpt__index_rule *rule)
     return best;
 }
 
+// May it be one that a rule keeps, as far as is known? Which save it was, or its metric, may have been in an index that is lost.
+static bool ckpt__index_may_stay(const ckpt__index_rule *rule, const ckpt__index_line *l) {
+    return (rule->every > 0 && l->guessed) || (!l->has_metric && (l->unasked || (rule->best != 0 && l->remade)));
+}
+
 // Marks the lines that rotation lets go. Lines that the run does not own, and damaged ones, neither go nor count.
 static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) {
     int best = ckpt__index_best(ix, rule);
     size_t newest = 0, gone = 0;
     for (size_t i = ix->count; i > 0; i--) {
         ckpt__index_line *l = &ix->lines[i - 1];
-        l->leaves = false;
+        l->leaves = l->spared = false;
         if (rule->keep == CKPT_KEEP_ALL || !ckpt__index_counts(l) || l->removing || l->replaced) continue;
         if (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED) continue;
         bool among_newest = rule->keep > 0 && newest < (size_t)rule->keep;
         newest++;
         bool nth = rule->every > 0 && l->number > 0 && l->number % (uint64_t)rule->every == 0;
-        bool may_be_best = best == (int)(i - 1) || (l->unasked && !l->has_metric);
-        l->leaves = !among_newest && !nth && !l->pinned && !may_be_best;
+        bool old = !among_newest && !nth && !l->pinned && best != (int)(i - 1);
+        l->spared = old && ckpt__index_may_stay(rule, l);
+        l->leaves = old && !l->spared;
         gone += l->leaves;
     }
     return gone;
@@ -47573,6 +47632,7 @@ struct ckpt_saver {
     bool                 unfenced, told_unfenced;       // LAZY: since the last save; and that this is a mistake
     bool                 told_packed;   // that compressed checkpoints are not asked for their metric
     bool                 told_unasked;  // that some cannot be read for it
+    bool                 told_lost;     // that of some it is lost
     ckpt_timestamp       last;          // of the last save; its batch is -1: none
     uint64_t             number;        // of the last save
     uint64_t             opened;        // the same when the saver was opened: up to here an earlier process made them
@@ -50608,6 +50668,22 @@ static ckpt_err ckpt__saver_mark_others(const ckpt_saver *s, ckpt__index *ix, co
     return e;
 }
 
+// What has neither its number nor its metric in it, as weights alone, and lost its line, may be one that a rule keeps: only
+// somebody who knows can let it go.
+static void ckpt__saver_tell_lost(ckpt_saver *s) {
+    size_t lost = 0;
+    for (size_t i = 0; i < s->index.count && s->rule.keep != CKPT_KEEP_ALL; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        bool later = ckpt__index_is_folder(l->name) && !l->has_checksum;        // resume asks its listing
+        lost += !l->others && !l->unasked && !later && ckpt__index_may_stay(&s->rule, l);
+    }
+    if (lost > 0 && !s->told_lost)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s: the index has lost which saves %llu checkpoints are, or their metric, "
+                        "and they do not hold it: any may be one that keep_every or keep_best keeps, and stays (`ckpt rm` what "
+                        "is not wanted)", s->root, (unsigned long long)lost);
+    s->told_lost = s->told_lost || lost > 0;
+}
+
 // Metrics that no rule asked for when the checkpoints were saved are learnt now, as far as a look at a file is enough. Of 20
 // compressed ones of 30 GB it would take hours, in which the other ranks wait.
 static ckpt_err ckpt__saver_measure(ckpt_saver *s) {
@@ -50625,10 +50701,14 @@ static ckpt_err ckpt__saver_measure(ckpt_saver *s) {
         const ckpt__index_line *l = &s->index.lines[i];
         unasked += l->unasked && !l->has_metric && !l->others;
     }
-    if (unasked > 0 && !s->told_unasked)
+    if (unasked > 0 && !s->told_unasked && s->best != NULL)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s: %llu checkpoints cannot be read for their %s now: any may be the best, "
                         "and stays", s->root, (unsigned long long)unasked, s->best);
+    else if (unasked > 0 && !s->told_unasked)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s: %llu checkpoints cannot be read now: which saves they are is not known, "
+                        "and they stay", s->root, (unsigned long long)unasked);
     s->told_unasked = s->told_unasked || unasked > 0;
+    ckpt__saver_tell_lost(s);
     return e;
 }
 
@@ -53494,16 +53574,13 @@ static ckpt_err ckpt__resume_describe_folder(ckpt_saver *s, ckpt__index_line *l)
         about.bytes = text.len;
         about.has_checksum = true;                              // not read again at the next resume, then
         about.checksum = ckpt__digest_crc32(0, text.data, text.len);
-        if (!about.has_metric && s->index.best != NULL) {       // never best, and not asked for again
-            about.has_metric = true;
-            ckpt__mem_set_double(&about.metric, CKPT__MEM_NAN);
-        }
+        if (s->index.best != NULL) ckpt__index_miss_metric(&about);
         l->has_metric = about.has_metric;
         l->metric = about.metric;
         if (!l->has_checksum) *l = about;
         ckpt__shard_free(&m);
     }
-    l->unasked = ckpt__index_is_unasked(&s->index, e);
+    l->unasked = ckpt__index_is_unasked(e);
     ckpt__buf_free(&text);
     ckpt__buf_free(&path);
     return e == CKPT_NOMEM ? e : CKPT_OK;
@@ -54167,8 +54244,9 @@ static ckpt_err ckpt__resume_correct(ckpt_saver *s, const char *path, const ckpt
     if (l.state == CKPT__INDEX_DAMAGED) l.state = CKPT__INDEX_SAVED;
     ckpt__os_mutex_lock(&s->shared->lock);
     s->index.lines[*at] = l;
-    if (number > l.number) {
+    if (number > l.number || (number > 0 && l.guessed)) {
         l.number = number;
+        l.guessed = false;
         l.upload = CKPT__UPLOAD_LOCAL;
         size_t place = ckpt__index_place(&s->index, &l);
         e = ckpt__index_insert(&s->index, place, &l);
@@ -54589,7 +54667,7 @@ static int ckpt__resume_compare(const ckpt__resume_far *f, const ckpt_timestamp 
 
 // The same of a checkpoint in the folder.
 static int ckpt__resume_compare_line(const ckpt__resume_far *f, const ckpt__index_line *l) {
-    return ckpt__resume_compare(f, &l->t, ~0u, l->number);
+    return ckpt__resume_compare(f, &l->t, ~0u, l->guessed ? 0 : l->number);
 }
 
 // The newest in any store that was not tried; NULL: none is left. One whose name does not say of which time it is comes first.
@@ -57859,7 +57937,7 @@ static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const
     if (e == CKPT_OK) e = path.err;
     place.folder = path.data;
     if (e == CKPT_OK && ours) {
-        line.found = true;
+        line.found = line.remade = true;
         e = ckpt__shard_open(&m, &ix->allocator, &place);
         if (e == CKPT_OK) {
             line.number = ckpt__index_number_of(&m.view.toc);
@@ -59188,15 +59266,33 @@ static ckpt_err ckpt__folder_check_best(const ckpt__folder_change *c, const ckpt
         const ckpt__index_line *l = &ix->lines[i];
         bool has = l->has_metric && ckpt__mem_is_finite(&l->metric);
         known += has && ckpt__index_counts(l);
-        goes += !has && l->leaves && ckpt__index_counts(l);
+        goes += !has && (l->leaves || l->spared) && ckpt__index_counts(l);
     }
     if (rule->best == 0 || goes == 0) return CKPT_OK;
     if (known == 0)
         return ckpt__error_set(CKPT_ARG, "nothing was deleted in %s: none of its checkpoints has a recorded metric, so that "
                                "nobody knows the best%s", ix->folder, ix->lost ? " (its index is lost)" : "");
     if (ix->lost || ix->damaged)
-        ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s: the index was damaged, and %llu of the checkpoints that go have no "
-                        "metric: one of them may be the best", ix->folder, (unsigned long long)goes);
+        ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s: the index was damaged, and %llu of the old checkpoints have no "
+                        "metric: what the index has lost may be the best, and stays", ix->folder, (unsigned long long)goes);
+    return CKPT_OK;
+}
+
+// And every Nth save only where it is known which saves they are.
+static ckpt_err ckpt__folder_check_every(const ckpt__folder_change *c, const ckpt__index_rule *rule) {
+    const ckpt__index *ix = c->ix;
+    size_t known = 0, stays = 0;
+    for (size_t i = 0; i < ix->count; i++) {
+        const ckpt__index_line *l = &ix->lines[i];
+        known += !l->guessed && ckpt__index_counts(l);
+        stays += l->guessed && l->spared;
+    }
+    if (rule->every == 0 || stays == 0) return CKPT_OK;
+    if (known == 0)
+        return ckpt__error_set(CKPT_ARG, "nothing was deleted in %s: the index has lost which saves its checkpoints are, and "
+                               "they do not hold it, so that nobody knows every %dth", ix->folder, rule->every);
+    ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s: the index has lost which saves %llu checkpoints are: any may be one that "
+                    "is to be kept, and stays", ix->folder, (unsigned long long)stays);
     return CKPT_OK;
 }
 
@@ -59373,6 +59469,7 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
     size_t n = 0;
     e = ckpt__folder_choose(c, rule, &n);
     if (e == CKPT_OK) e = ckpt__folder_check_best(c, rule);
+    if (e == CKPT_OK) e = ckpt__folder_check_every(c, rule);
     if (e == CKPT_OK && c->rank == 0) e = ckpt__folder_sweep_halves(c);
     if (e == CKPT_OK && c->rank == 0) e = c->going.err != CKPT_OK ? c->going.err : ckpt__folder_sweep(c);
     if (e != CKPT_OK) return e;

@@ -125,6 +125,69 @@ static void test_best_survives_a_lost_index(void **state) {
     }
 }
 
+static void save_up_to(run *r, int from, int to) {
+    for (int i = from; i <= to; i++) {
+        ckpt_timestamp t = at_batch(i);
+        r->loss = i == 2 ? 0.1 : i < 13 ? 1 : 0.9;
+        ok(ckpt_saver_save(r->s, &t));
+    }
+}
+
+// What weights alone do not hold, or an ignore key takes away, only the index knew: what may be the best or one of every fifth save
+// stays when that is lost or damaged, and again in the lives after that one. What files do say is believed.
+static void test_unknown_stay(void **state) {
+    (void)state;
+    static const char *const metrics[] = { "state/metrics/*" }, *const callbacks[] = { "state/callbacks/*" };
+    static const struct {
+        bool weights, sharded;
+        const char *const *ignored;
+        int  every;
+        const char *best, *lost, *damaged;      // what is left after two more lives; damaged: the line of the best, or of w5
+    } rows[] = {
+        { false, false, NULL,      5, "min:state/metrics/loss", "w10 w15 w16 w2 w5", "w10 w15 w16 w2 w5" },
+        { true,  false, NULL,      0, "min:state/metrics/loss", "w12 w13 w16 w2", "w13 w16 w2" },
+        { true,  false, NULL,      5, NULL,                     "w10 w12 w14 w16 w5", "w10 w15 w16 w5" },
+        { true,  true,  NULL,      0, "min:state/metrics/loss", "w12 w13 w16 w2", "w13 w16 w2" },
+        { false, true,  NULL,      5, "min:state/metrics/loss", "w10 w15 w16 w2 w5", "w10 w15 w16 w2 w5" },
+        { false, false, metrics,   0, "min:state/metrics/loss", "w12 w13 w16 w2", "w13 w16 w2" },
+        { false, false, callbacks, 5, NULL,                     "w10 w12 w14 w16 w5", "w10 w15 w16 w5" },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows) * 2; i++) {
+        const char *dir = util_temp_dir(), *index = util_join(dir, ".ckpt-index.jsonl"), *left = i % 2 == 0 ? rows[i / 2].lost : rows[i / 2].damaged;
+        run *r = run_new(dir);
+        r->d.filename = "w{batch}";
+        r->d.sharded = rows[i / 2].sharded;
+        r->d.sharded_prefix_dir = "w{batch}";
+        r->d.latest_filename = CKPT_NONE;
+        r->d.weights_only = rows[i / 2].weights;
+        r->d.ignore_keys = rows[i / 2].ignored;
+        r->d.ignore_keys_count = rows[i / 2].ignored != NULL;
+        r->d.keep_every = rows[i / 2].every;
+        r->d.keep_best = rows[i / 2].best;
+        r->d.num_checkpoints_to_keep = 1;
+        if (!r->d.sharded) r->d.filename = "w{batch}.pt";
+        run_open(r);
+        save_up_to(r, 1, 12);
+        ok(ckpt_saver_close(r->s, 0));
+        if (i % 2 == 0) assert_int_equal(unlink(index), 0);
+        else util_flip(index, 20, 1);
+        for (int last = 13; last <= 16; last += 3) {
+            ckpt_timestamp t = at_batch(0);
+            run_open(r);
+            ok(ckpt_saver_resume(r->s, &t));
+            save_up_to(r, last == 13 ? 13 : 14, last);
+            ok(ckpt_saver_close(r->s, 0));
+        }
+        char *names = util_fmt("%s", names_in(dir));
+        for (char *dot = names; (dot = strstr(dot, ".pt")) != NULL; ) memmove(dot, dot + 3, strlen(dot + 3) + 1);
+        if (strcmp(names, left) != 0) fail_msg("case %d: %s instead of %s", i, names, left);
+        bool told = strstr(r->log, "the index has lost which saves") != NULL;
+        assert_int_equal(told, r->d.weights_only || r->d.ignore_keys != NULL);
+        r->s = NULL;
+        run_end(r);
+    }
+}
+
 // `scp host:run/latest.pt run/` leaves a checkpoint where the link should be: it is resumed from, and the next link does not
 // replace the only checkpoint that there is. `cp -rL` leaves a copy besides, which the link may replace.
 static void test_latest_is_a_file(void **state) {
@@ -392,7 +455,7 @@ int main(void) {
         cmocka_unit_test(test_conflict_is_a_failure),
         cmocka_unit_test(test_attached_file_comes_back),
         cmocka_unit_test(test_line_of_the_file_before),
-        cmocka_unit_test(test_best_survives_a_lost_index),
+        cmocka_unit_test(test_best_survives_a_lost_index), cmocka_unit_test(test_unknown_stay),
         cmocka_unit_test(test_latest_is_no_folder),
         cmocka_unit_test(test_latest_is_a_file),
         cmocka_unit_test(test_own_record_has_no_floats),
