@@ -17425,6 +17425,41 @@ static size_t ckpt__index_place(const ckpt__index *ix, const ckpt__index_line *l
     return ix->count;
 }
 
+// Orders what a name says of a time and a moment, 1: the name is of a later one. Only counters that the name has can be compared,
+// those in `named`; what counts within an epoch where that is the same.
+static int ckpt__index_compare_named(const ckpt_timestamp *t, unsigned named, const ckpt_timestamp *o) {
+    static const int which[] = { CKPT__NAME_BATCH, CKPT__NAME_EPOCH, CKPT__NAME_SAMPLE, CKPT__NAME_TOKEN,
+                                 CKPT__NAME_BATCH_IN_EPOCH, CKPT__NAME_SAMPLE_IN_EPOCH, CKPT__NAME_TOKEN_IN_EPOCH };
+    const int64_t x[] = { t->batch, t->epoch, t->sample, t->token, t->batch_in_epoch, t->sample_in_epoch, t->token_in_epoch };
+    const int64_t y[] = { o->batch, o->epoch, o->sample, o->token, o->batch_in_epoch, o->sample_in_epoch, o->token_in_epoch };
+    size_t count = (named & 1u << CKPT__NAME_EPOCH) != 0 ? sizeof which / sizeof which[0] : 4;
+    for (size_t i = 0; i < count; i++) {
+        if ((named >> which[i] & 1) != 0 && x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
+    }
+    return 0;
+}
+
+// The place of a line of whose time only the name tells: behind the last one that is not of a later time, or not written later.
+// The counters that the name lacks, and that a time is compared by first, are then those of the line before: with zeros in them
+// the newest would be the oldest of all.
+static size_t ckpt__index_place_vague(const ckpt__index *ix, ckpt__index_line *l) {
+    size_t at = ix->count;
+    for (; at > 0; at--) {
+        const ckpt__index_line *o = &ix->lines[at - 1];
+        int c = ckpt__index_compare_named(&l->t, l->named, &o->t);
+        if (c == 0) c = l->saved_at < o->saved_at ? -1 : l->saved_at > o->saved_at;
+        if (c > 0 || (c == 0 && strcmp(l->name, o->name) > 0)) break;
+    }
+    const ckpt_timestamp *before = at > 0 ? &ix->lines[at - 1].t : &l->t;
+    if ((l->named & 1u << CKPT__NAME_BATCH) == 0) l->t.batch = before->batch;
+    if ((l->named & 1u << CKPT__NAME_EPOCH) == 0) l->t.epoch = before->epoch;
+    if ((l->named & 1u << CKPT__NAME_SAMPLE) == 0) l->t.sample = before->sample;
+    if ((l->named & 1u << CKPT__NAME_TOKEN) == 0) l->t.token = before->token;
+    l->t.iteration = before->iteration;
+    l->vague = false;
+    return at;
+}
+
 // What cannot be looked at, above the level of checkpoints: where it may be a directory that has some the walk ends, since it
 // would miss them. Anything else, a log or a dead mount, is in nobody's way. Behind the failure.
 static ckpt_err ckpt__index_consider_unseen(const ckpt__index_scanner *sc, const char *name) {
@@ -17488,6 +17523,31 @@ static void ckpt__index_sort(ckpt__index *ix) {
     }
     ix->count = count;
     for (size_t i = 0; i < count && ix->slots != NULL; i++) ckpt__index_fill_slot(ix, i);
+}
+
+// Puts the lines of whose time only the names tell among those that are known, when all of these are. The list holds lines by
+// value, in the order of what the names say.
+static ckpt_err ckpt__index_place_named(ckpt__index *ix) {
+    size_t count = 0, kept = 0, put = 0;
+    for (size_t i = 0; i < ix->count; i++) count += ix->lines[i].vague;
+    if (count == 0) return CKPT_OK;
+    ckpt__index_line *list = (ckpt__index_line *)ckpt__mem_alloc(&ix->allocator, count * sizeof *list);
+    if (list == NULL) return CKPT_NOMEM;
+    for (size_t i = 0; i < ix->count; i++) {
+        if (ix->lines[i].vague) list[put++] = ix->lines[i];
+        else ix->lines[kept++] = ix->lines[i];
+    }
+    ix->count = kept;
+    ckpt__index_sort(ix);               // they were put in beside the others
+    for (size_t i = 0; i < count; i++) {
+        size_t at = ckpt__index_place_vague(ix, &list[i]);
+        memmove(&ix->lines[at + 1], &ix->lines[at], (ix->count - at) * sizeof *list);
+        ix->lines[at] = list[i];
+        ix->count++;
+    }
+    for (size_t i = 0; i < ix->count && ix->slots != NULL; i++) ckpt__index_fill_slot(ix, i);
+    ckpt__mem_free(&ix->allocator, list, count * sizeof *list);
+    return CKPT_OK;
 }
 
 // Files without a number of their own are counted in their order.
@@ -17558,6 +17618,7 @@ static ckpt_err ckpt__index_scan(ckpt__index *ix, const char *pattern, const ckp
     if (e == CKPT_OK && pattern == NULL) e = ckpt__index_walk_own(ix, ckpt__index_consider_plain, &sc);
     else if (e == CKPT_OK)
         e = ckpt__index_walk_all(&ix->allocator, ix->folder, sc.depth, CKPT__INDEX_ALL, ckpt__index_consider, &sc);
+    if (e == CKPT_OK) e = ckpt__index_place_named(ix);
     ckpt__index_number_lines(ix);
     if (added != NULL) *added = sc.added;
     ckpt__buf_free(&text);
@@ -43672,6 +43733,8 @@ static ckpt_err ckpt__remote_list_one(const char *name, uint64_t size, void *use
     memset(&line, 0, sizeof line);
     memcpy(&line.name, &name, sizeof line.name);
     line.t = found.t;
+    line.vague = true;
+    line.named = found.captured;
     line.bytes = size;
     line.upload = CKPT__UPLOAD_UPLOADED;
     return ckpt__index_insert(l->out, ckpt__index_place(l->out, &line), &line);
@@ -43769,7 +43832,7 @@ static ckpt_err ckpt__remote_adopt(ckpt__remote *r, const ckpt__index *listed, c
             l.shown = NULL;
             l.upload = CKPT__UPLOAD_UPLOADED;
             l.found = false;
-            size_t at = known >= 0 ? ckpt__remote_place(&r->ledger, l.number) : ckpt__index_place(&r->ledger, &l);
+            size_t at = known >= 0 ? ckpt__remote_place(&r->ledger, l.number) : ckpt__index_place_vague(&r->ledger, &l);
             e = ckpt__index_insert(&r->ledger, at, &l);
         }
     }
@@ -54651,18 +54714,8 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
 // Orders a checkpoint in a store and a moment: 1, it is later. Only what its name says can be compared, as far as it is among
 // `known`; what counts within an epoch where that is the same.
 static int ckpt__resume_compare(const ckpt__resume_far *f, const ckpt_timestamp *t, unsigned known, uint64_t number) {
-    static const int which[] = { CKPT__NAME_BATCH, CKPT__NAME_EPOCH, CKPT__NAME_SAMPLE, CKPT__NAME_TOKEN,
-                                 CKPT__NAME_BATCH_IN_EPOCH, CKPT__NAME_SAMPLE_IN_EPOCH, CKPT__NAME_TOKEN_IN_EPOCH };
-    const ckpt_timestamp *o = &f->found.t;
-    const int64_t x[] = { o->batch, o->epoch, o->sample, o->token, o->batch_in_epoch, o->sample_in_epoch, o->token_in_epoch };
-    const int64_t y[] = { t->batch, t->epoch, t->sample, t->token, t->batch_in_epoch, t->sample_in_epoch, t->token_in_epoch };
     if (f->number != 0 && number != 0) return f->number < number ? -1 : f->number > number;
-    known &= f->found.captured;
-    size_t count = (known & 1u << CKPT__NAME_EPOCH) != 0 ? sizeof which / sizeof which[0] : 4;
-    for (size_t i = 0; i < count; i++) {
-        if ((known >> which[i] & 1) != 0 && x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
-    }
-    return 0;
+    return ckpt__index_compare_named(&f->found.t, known & f->found.captured, t);
 }
 
 // The same of a checkpoint in the folder.

@@ -1254,6 +1254,89 @@ static void test_unread_is_best(void **state) {
     }
 }
 
+static const char *late;                // epochs whose files cannot be opened
+
+static void late_unread(const char *name, const char *path) {
+    const char *base = ckpt__os_path_base(path);
+    if (strcmp(name, "open") == 0 && strncmp(base, "ep", 2) == 0 && strchr(late, base[2]) != NULL) fault_arm_here("open", ESTALE);
+}
+
+static run *epochs_new(const char *dir, const char *filename) {
+    run *r = run_new(dir);
+    r->d.filename = filename;
+    r->d.latest_filename = CKPT_NONE;
+    r->d.save_interval = "1ep";
+    return r;
+}
+
+static ckpt_timestamp at_epoch(int i) {
+    ckpt_timestamp t = at_batch(10 * i);
+    t.epoch = i;
+    return t;
+}
+
+// Of files that no index tells of, and that cannot be read for the moment, the name may have only some of the counters: the newest is
+// not the oldest of all for that, nor does it stay what it was taken for.
+static void test_unread_in_order(void **state) {
+    (void)state;
+    static const struct { const char *filename, *late; int known, resumed; } rows[] = {     // known: lines of the index that a killed process left
+        { "ep{epoch}.pt", "3",  0, 3 }, { "ep{epoch}.pt", "3", 2, 3 }, { "ep{epoch}.pt", "345",   0, 5 },
+        { "ep{epoch}.pt", "12", 0, 5 }, { "ep{epoch}.pt", "2", 1, 4 }, { "ep{epoch}.pt", "12345", 0, 5 },
+        { "ep{epoch}-ba{batch}.pt", "3", 0, 3 },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        const char *dir = util_temp_dir(), *index = util_join(dir, CKPT__INDEX_FILE);
+        char *before = NULL;
+        run *r = epochs_new(dir, rows[i].filename);
+        int last = rows[i].resumed;
+        run_open(r);
+        for (int k = 1; k <= last; k++) {
+            ckpt_timestamp t = at_epoch(k);
+            ok(ckpt_saver_epoch_end(r->s, &t));
+            if (k == rows[i].known) before = util_read(index, NULL);
+        }
+        run_end(r);
+        assert_int_equal(unlink(index), 0);
+        if (before != NULL) util_write_text(index, before);
+        late = rows[i].late;
+        fault_set_spy(late_unread);
+        r = epochs_new(dir, rows[i].filename);
+        r->d.num_checkpoints_to_keep = 2;
+        run_open(r);
+        ckpt_timestamp t = at_batch(0);
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        bool newest = strchr(late, '0' + last) != NULL;
+        if (e != (newest ? CKPT_NET : CKPT_OK)) fail_msg("case %d: %s, epoch %d", i, ckpt_err_name(e), (int)t.epoch);
+        if (e == CKPT_OK) {             // the old ones that were not asked stay for that long
+            ckpt_timestamp next = at_epoch(last + 1);
+            ok(ckpt_saver_epoch_end(r->s, &next));
+            for (const char *p = late; *p != 0; p++) assert_true(util_exists(util_join(dir, util_fmt("ep%c.pt", *p))));
+            ok(ckpt_saver_wait(r->s, 0));
+            last++;
+        }
+        fault_set_spy(NULL);
+        (void)fault_disarm();
+        run_end(r);
+        r = epochs_new(dir, rows[i].filename);
+        r->d.num_checkpoints_to_keep = 2;
+        run_open(r);
+        t = at_batch(0);
+        ok(ckpt_saver_resume(r->s, &t));
+        assert_int_equal(t.epoch, last);
+        for (size_t k = 0; k < r->s->index.count; k++) {
+            const ckpt__index_line *l = &r->s->index.lines[k];
+            assert_true(l->number == (uint64_t)l->t.epoch && l->t.batch == 10 * l->t.epoch);
+            if (k > 0) assert_true(l->number > r->s->index.lines[k - 1].number);
+        }
+        ckpt_timestamp next = at_epoch(last + 1);
+        ok(ckpt_saver_epoch_end(r->s, &next));
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_int_equal(r->s->index.count, 2);
+        assert_int_equal(r->s->index.lines[0].t.epoch, last);
+        run_end(r);
+    }
+}
+
 // One that is damaged has no metric, and goes.
 static void test_damaged_is_not_best(void **state) {
     (void)state;
@@ -1338,7 +1421,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
         cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_attached_unwritten), cmocka_unit_test(test_replaced_is_best), cmocka_unit_test(test_unread_is_best),
-        cmocka_unit_test(test_damaged_is_not_best),
+        cmocka_unit_test(test_damaged_is_not_best), cmocka_unit_test(test_unread_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2889,6 +2889,40 @@ static void test_told_in_the_other_order(void **state) {
     ckpt__index_free(&r.ledger);
 }
 
+// What a listing tells of by names that have only some of the counters stands among the saves that are known: what another machine has
+// saved last is not the oldest of all, which rotation would take first.
+static void test_listed_in_order(void **state) {
+    (void)state;
+    ckpt_allocator a = { NULL, NULL };
+    ckpt_name_desc d;
+    ckpt__remote r;
+    ckpt__index listed, copy;
+    ckpt__index_line line;
+    memset(&r, 0, sizeof r);
+    memset(&d, 0, sizeof d);
+    memset(&line, 0, sizeof line);
+    ok(ckpt__index_init(&r.ledger, &a, util_temp_dir()));
+    ok(ckpt__index_init(&listed, &a, r.ledger.folder));
+    ok(ckpt__index_init(&copy, &a, r.ledger.folder));
+    for (int i = 2; i <= 3; i++) {
+        line.name = i == 2 ? util_fmt("ep2.pt") : util_fmt("ep3.pt");
+        line.number = (uint64_t)i;
+        line.t.epoch = i;
+        line.t.batch = 10 * i;
+        ok(ckpt__index_insert(&r.ledger, r.ledger.count, &line));
+    }
+    ckpt__remote_lister l = { &listed, "ep{epoch}.pt", &d };
+    for (int i = 4; i >= 1; i--) ok(ckpt__remote_list_one(util_fmt("ep%d.pt", i), 1, &l));
+    ok(ckpt__remote_adopt(&r, &listed, &copy));
+    assert_int_equal(r.ledger.count, 4);
+    for (size_t i = 0; i < r.ledger.count; i++) assert_int_equal(r.ledger.lines[i].t.epoch, i + 1);
+    ckpt__index_settle(&r.ledger);
+    for (size_t i = 0; i < r.ledger.count; i++) assert_int_equal(r.ledger.lines[i].state, CKPT__INDEX_SAVED);
+    ckpt__index_free(&listed);
+    ckpt__index_free(&copy);
+    ckpt__index_free(&r.ledger);
+}
+
 // The link of one checkpoint could not be put, then neither could that of the next, and now the first is tried again: it must not be put
 // any more, for the answer of the second may have been lost. That is no reason to remove what the link leads to.
 static void test_link_leads_to_an_older_one(void **state) {
@@ -4177,7 +4211,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_left_and_somebody_elses), cmocka_unit_test(test_left_and_overtaken),
         cmocka_unit_test(test_listing_of_an_earlier_save),
         cmocka_unit_test(test_left_and_one_unseen),
-        cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order), cmocka_unit_test(test_link_leads_to_an_older_one),
+        cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order),
+        cmocka_unit_test(test_listed_in_order), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
         cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_at_each_start), cmocka_unit_test(test_removal_fails_for_one),
         cmocka_unit_test(test_removal_refused_for_some_time), cmocka_unit_test(test_removal_refused_for_another),
