@@ -43260,7 +43260,7 @@ static int ckpt__remote_find(const ckpt__index *ix, uint64_t number) {
     int found = -1;
     for (size_t i = ix->count; i > 0; i--) {
         if (ix->lines[i - 1].number != number) continue;
-        if (!ix->lines[i - 1].found) return (int)(i - 1);
+        if (!ix->lines[i - 1].found && !ix->lines[i - 1].guessed) return (int)(i - 1);
         if (found < 0) found = (int)(i - 1);
     }
     return found;
@@ -43460,6 +43460,7 @@ static void ckpt__remote_pin(ckpt__remote *r, const ckpt__index *local) {
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
         int at = ckpt__remote_find(local, l->number);
+        if (at >= 0 && local->lines[at].guessed) at = -1;       // of another save
         l->pinned = (at >= 0 && local->lines[at].pinned) || (at < 0 && l->pinned);
     }
 }
@@ -55601,8 +55602,14 @@ typedef struct ckpt__resume_metric {
     bool     known, unasked;            // unasked: any may be the best, and stays
 } ckpt__resume_metric;
 
+// A guessed number may be that of another save: for the other ranks such a line has none.
+static int ckpt__resume_find_number(const ckpt__index *ix, uint64_t number) {
+    int at = number != 0 ? ckpt__remote_find(ix, number) : -1;
+    return at >= 0 && ix->lines[at].guessed ? -1 : at;
+}
+
 static void ckpt__resume_take_metric(ckpt__index *ix, const ckpt__resume_metric *m) {
-    int at = ckpt__remote_find(ix, m->number);
+    int at = ckpt__resume_find_number(ix, m->number);
     if (at < 0 || ix->lines[at].others) return;
     ix->lines[at].has_metric = m->known;
     ix->lines[at].metric = m->metric;
@@ -55611,20 +55618,23 @@ static void ckpt__resume_take_metric(ckpt__index *ix, const ckpt__resume_metric 
 
 // What some rank lacks, or knows to be damaged, is the best on none: after a machine was replaced the others would keep it for
 // nothing, and let the best go of what all have. Ledgers keep their metrics: stores still have what a machine has lost.
-// Where the index is lost, what could not be asked has but a guessed number, and may be any: that rank lacks none, and what
-// rank 0 has not noted may be what it could not ask.
+// Where the index is lost, what could not be asked, or has no number in it, has but a guessed one, and may be any: that rank
+// lacks none, and what rank 0 has not noted may be what it could not ask.
 // noted: by rank 0; `known` becomes whether all have it. Collective.
 static ckpt_err ckpt__resume_narrow_best(ckpt_saver *s, ckpt__resume_metric *noted, size_t count) {
     enum { MOST = 256 };
     int64_t have[MOST];
     ckpt_err e = CKPT_OK;
     bool unsure = false, untold = false;
-    for (size_t i = 0; i < s->index.count && !unsure; i++) unsure = s->index.lines[i].unasked && !s->index.lines[i].others;
+    for (size_t i = 0; i < s->index.count && !unsure; i++) {
+        const ckpt__index_line *l = &s->index.lines[i];
+        unsure = (l->unasked || l->guessed) && !l->others;
+    }
     for (size_t k = 0; k < count; k++) untold = untold || noted[k].unasked;
     for (size_t i = 0; i < count && e == CKPT_OK; i += (size_t)MOST) {
         size_t n = count - i < (size_t)MOST ? count - i : (size_t)MOST;
         for (size_t k = 0; k < n; k++) {
-            int at = ckpt__remote_find(&s->index, noted[i + k].number);
+            int at = ckpt__resume_find_number(&s->index, noted[i + k].number);
             have[k] = at < 0 ? unsure : !s->index.lines[at].others && s->index.lines[at].state != CKPT__INDEX_DAMAGED;
         }
         e = ckpt__ranks_min(&s->crew, have, (int)n);
@@ -55635,10 +55645,13 @@ static ckpt_err ckpt__resume_narrow_best(ckpt_saver *s, ckpt__resume_metric *not
         ckpt__index_line *l = &s->index.lines[i];
         bool common = l->number == 0 || l->others, listed = false;
         for (size_t k = 0; k < count && !listed; k++) {
-            listed = noted[k].number == l->number;
+            listed = noted[k].number == l->number && !l->guessed;
             common = common || (listed && noted[k].known);
         }
-        l->has_metric = l->has_metric && (common || (untold && !listed));
+        bool may_be_best = common || (untold && !listed);
+        l->has_metric = l->has_metric && may_be_best && !l->guessed;
+        l->remade = l->remade && (may_be_best || l->guessed);
+        l->unasked = l->unasked || l->guessed;                          // rank 0 may know it as the best
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
     return e;
@@ -55655,10 +55668,10 @@ static ckpt_err ckpt__resume_share_metrics(ckpt_saver *s) {
     memset(&m, 0, sizeof m);
     for (size_t i = 0; i < s->index.count && ckpt__ranks_is_first(&s->crew); i++) {
         const ckpt__index_line *l = &s->index.lines[i];
-        m.number = l->number;
+        m.number = l->guessed ? 0 : l->number;
         m.metric = l->metric;
-        m.known = l->has_metric;
-        m.unasked = l->unasked && !l->has_metric;
+        m.known = l->has_metric && !l->guessed;
+        m.unasked = l->guessed || (l->unasked && !l->has_metric);
         if (l->number != 0 && !l->others) ckpt__buf_add(&all, &m, sizeof m);
     }
     ckpt_err e = ckpt__ranks_send(&s->crew, &all, 0);
@@ -55668,7 +55681,7 @@ static ckpt_err ckpt__resume_share_metrics(ckpt_saver *s) {
         ckpt__resume_take_metric(&s->index, &m);
         for (int k = 0; k < s->remote_count && (m.known || m.unasked); k++) {
             ckpt__index *ledger = &s->remotes[k].ledger;
-            int there = m.known ? -1 : ckpt__remote_find(ledger, m.number);
+            int there = m.known ? -1 : ckpt__resume_find_number(ledger, m.number);
             if (there < 0 || !ledger->lines[there].has_metric) ckpt__resume_take_metric(ledger, &m);    // none unlearns one
         }
     }

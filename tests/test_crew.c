@@ -5382,7 +5382,7 @@ static int best_batch = 1;
 
 // A loss of each rank's own, which is rank 0's where it is asked which save is the best: saves up to p->saves.
 static void tars_best(tr_rank *r, void *arg) {
-    static const double loss[2][6] = { { 0, 1, 5, 6, 7, 8 }, { 0, 9, 5.5, 6.5, 7.5, 8.5 } };
+    static const double loss[2][9] = { { 0, 1, 5, 6, 7, 8, 9, 10, 11 }, { 0, 9, 5.5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5 } };
     plan *p = (plan *)arg;
     bucket *b = (bucket *)p->with;
     ckpt_uploader *u;
@@ -5405,10 +5405,11 @@ static void tars_best(tr_rank *r, void *arg) {
     member_end_stores(m, &u, 1, false);
 }
 
-static const char *unread = "/ba1-rank0";
+static const char *unread = "/ba1-rank0", *unread_too;
 
 static void best_is_unread(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strstr(path, unread) != NULL) fault_arm_here("open", ECOMM);
+    bool too = unread_too != NULL && strstr(path, unread_too) != NULL;
+    if (strcmp(name, "open") == 0 && (strstr(path, unread) != NULL || too)) fault_arm_here("open", ECOMM);
 }
 
 // All ranks keep the same best one, here and in the store, also where one has fetched its tarball, or found it without its index, or the
@@ -5491,6 +5492,42 @@ static void test_tars_best_unread(void **state) {
     }
     best_batch = 1;
     unread = "/ba1-rank0";
+}
+
+// Of two that it cannot ask one gets the number of another save, and with that its metric.
+static void test_tars_two_unread(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const int rank = i / 2;
+        bucket *b = bucket_new(NULL);
+        plan p = tars_plan(b, 2, 4);
+        best_batch = i % 2 + 1;
+        p.apart = true;
+        p.best = "min:state/metrics/loss";
+        if (best_batch == 1) p.keep = 3;
+        tr_run(tr_new(2), tars_best, &p);
+        assert_int_equal(unlink(util_join(p.dir, rank == 0 ? "rank0/.ckpt-index.jsonl" : "rank1/.ckpt-index-rank1.jsonl")), 0);
+        p.keep = 2;
+        p.number = 4;
+        unread = util_fmt("/ba2-rank%d", rank);
+        unread_too = util_fmt("/ba3-rank%d", rank);
+        for (p.saves = 5; p.saves < 9; p.saves++) {
+            if (p.saves == 5) fault_set_spy(best_is_unread);
+            tr_run(tr_new(2), tars_best, &p);
+            fault_set_spy(NULL);
+            assert_true(fault_disarm() || p.saves > 5);
+            for (int k = 0; k < 2; k++) {
+                const char *names = names_in(util_join(p.dir, util_fmt("rank%d", k)));
+                if (strstr(names, util_fmt("ba%d-rank", best_batch)) == NULL) fail_msg("%d, %d: %s", i, p.saves, names);
+                if (p.saves == 8)
+                    assert_string_equal(names, util_fmt("ba%d-rank%d.pt.tar ba7-rank%d.pt.tar ba8-rank%d.pt.tar latest-rank%d.pt.tar", best_batch, k, k, k, k));
+            }
+        }
+        bucket_end(b);
+    }
+    best_batch = 1;
+    unread = "/ba1-rank0";
+    unread_too = NULL;
 }
 
 // What a store is known to have, and how good it is, is not forgotten because rank 0 cannot ask its own for a while.
@@ -6912,7 +6949,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_tars),
         cmocka_unit_test(test_tars_offline), cmocka_unit_test(test_tars_replaced), cmocka_unit_test(test_folders_replaced),
         cmocka_unit_test(test_tars_fetched), cmocka_unit_test(test_tars_best), cmocka_unit_test(test_tars_best_of_some),
-        cmocka_unit_test(test_tars_best_unread), cmocka_unit_test(test_tars_best_unread_in_store),
+        cmocka_unit_test(test_tars_best_unread), cmocka_unit_test(test_tars_two_unread), cmocka_unit_test(test_tars_best_unread_in_store),
         cmocka_unit_test(test_tars_unseen), cmocka_unit_test(test_tars_unasked),
         cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
