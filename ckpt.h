@@ -969,9 +969,10 @@ typedef struct ckpt_saver_desc {
                                                 // that changes each save replaces the one before (a WARN unless one is kept)
     const char        *remote_file_name;        // template of object names; default: folder's path and filename;
                                                 // CKPT_NONE: nothing is uploaded
-    const char        *latest_filename;         // default "latest-rank{rank}.pt"; CKPT_NONE: no link
+    const char        *latest_filename;         // default "latest-rank{rank}.pt"; CKPT_NONE: no link. Two savers whose links are
+                                                // one ("../latest.pt") take turns: it leads to what was saved last
     const char        *latest_remote_file_name; // ".symlink" is appended; default: folder's path and latest_filename;
-                                                // CKPT_NONE: none is published
+                                                // CKPT_NONE: none is published; two open savers of one uploader need two
     const char        *save_interval;           // default "1ep"; "500ba" "1h30m" "0.1dur"; a bare integer counts epochs;
                                                 // 0 or less: only by ckpt_saver_save and _request. Seconds are those of
                                                 // the timestamp's total_wct, what ckpt_next_* were given, and no clock's
@@ -1019,8 +1020,10 @@ typedef struct ckpt_saver_desc {
 //   1. durable, in the index, `latest` moved      2. staged: a hard link in the staging folder, with a journal that a
 //   later process finishes; from here on rotation may delete the file      3. uploaded: the store has confirmed it
 //   4. published: the object latest_remote_file_name + ".symlink" is put, its text the remote name as Composer has it;
-//   never before 3, and never back to an earlier save      5. remote rotation: beyond num_remote_to_keep the oldest
-//   go, but for those that keep_every, keep_best, a pin or the published name hold; what could not be removed is asked for
+//   never before 3, and never back to an earlier save. Another saver that publishes it through the same uploader is not opened
+//   meanwhile (CKPT_EXISTS); through an uploader of its own it would be, and the two undo each other's: give each its own name
+//   5. remote rotation: beyond num_remote_to_keep the oldest go, but for those that keep_every, keep_best, a pin or the
+//   published name hold; what could not be removed is asked for
 //   again after a later upload, by this process or the next one; what the store refused (CKPT_AUTH) a quarter of an hour later
 //   at the earliest, and then more and more seldom, up to once a day: that is told once
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged or cannot be. What the saver knows
@@ -1073,10 +1076,10 @@ typedef struct ckpt_saver_desc {
 typedef struct ckpt_saver ckpt_saver;
 // Opens a saver and checks now what could go wrong later: names, interval, compression tools, the folder (made
 // when missing, must be writable, must not be in use by another saver: CKPT_EXISTS names it; ckpt_folder_remove and
-// ckpt_folder_gc are waited for, up to a minute), and of stores the address and the credentials (CKPT_AUTH, CKPT_NET,
-// CKPT_UNSUPPORTED). What an earlier process left in the staging folder is taken up here. COPY and LAZY allocate and
-// touch their buffer here. *out is NULL after a failure. The object belongs to one thread at a time, except where
-// ckpt_saver_request says otherwise.
+// ckpt_folder_gc are waited for, up to a minute), and of stores the address, the credentials (CKPT_AUTH, CKPT_NET,
+// CKPT_UNSUPPORTED) and whose their latest is (CKPT_EXISTS). What an earlier process left in the staging folder is taken up
+// here. COPY and LAZY allocate and touch their buffer here. *out is NULL after a failure. The object belongs to one thread at
+// a time, except where ckpt_saver_request says otherwise.
 // A relative folder is one of the working directory that the program has now, and should keep: after a chdir saves and
 // resume are CKPT_ARG, and write nothing, until it is back. Uploads go on meanwhile; what follows them in the folder is done
 // with the next save or wait when it is back, or by the next saver of the folder. A checkpoint of many files, all of which are
@@ -39102,6 +39105,13 @@ typedef struct ckpt__uploader_place {
     uint64_t              dev;          // its file system
 } ckpt__uploader_place;
 
+// A link that somebody who is there publishes, and no other may.
+typedef struct ckpt__uploader_latest {
+    struct ckpt__uploader_latest *next;
+    const void *owner;
+    char       *name;
+} ckpt__uploader_latest;
+
 struct ckpt_uploader {
     ckpt_allocator       allocator;
     ckpt_store          *store;
@@ -39145,6 +39155,7 @@ struct ckpt_uploader {
     size_t               hopeful;       // files that have failed and are tried again at `hope_at`
     double               hope_at, hope_pause;   // seconds
     bool                 lucky;         // no file has failed for the store since the last one that was confirmed
+    ckpt__uploader_latest *latests;
     ckpt__uploader_last *newest;        // each name has one place, which it may have to leave to another
     ckpt__buf            overtaken;     // names whose last file was not sent, for a newer one was there, each with its NUL
     uint64_t             now;           // of the last file added
@@ -42614,9 +42625,18 @@ static void ckpt__uploader_free_list(const ckpt_uploader *u, ckpt__uploader_item
     }
 }
 
+static void ckpt__uploader_free_latest(const ckpt_uploader *u, ckpt__uploader_latest *c) {
+    ckpt__mem_free_text(&u->allocator, c->name);
+    ckpt__mem_free(&u->allocator, c, sizeof *c);
+}
+
 static void ckpt__uploader_free(ckpt_uploader *u) {
     const ckpt_allocator a = u->allocator;
     ckpt__uploader_stop(u);
+    for (ckpt__uploader_latest *c = u->latests, *next; c != NULL; c = next) {
+        next = c->next;
+        ckpt__uploader_free_latest(u, c);
+    }
     for (size_t i = 0; i < u->slot_cap; i++) {
         for (ckpt__uploader_slot *s = u->slots[i], *next; s != NULL; s = next) {
             next = s->next;
@@ -42924,6 +42944,40 @@ static ckpt_err ckpt__uploader_open(ckpt_uploader **out, const ckpt_uploader_des
 
 static ckpt_store *ckpt__uploader_store(const ckpt_uploader *u) {
     return u->store;
+}
+
+// Takes a link, by some name that is the same for all who publish it, until ckpt__uploader_disclaim. CKPT_EXISTS, without a
+// sentence: another owner has it.
+static ckpt_err ckpt__uploader_claim_link(ckpt_uploader *u, const char *name, const void *owner) {
+    ckpt_err e = ckpt__uploader_check_process(u);
+    if (e != CKPT_OK) return e;
+    ckpt__uploader_latest *mine = (ckpt__uploader_latest *)ckpt__mem_alloc(&u->allocator, sizeof *mine);
+    if (mine == NULL) return CKPT_NOMEM;
+    mine->owner = owner;
+    mine->name = ckpt__mem_copy_text(&u->allocator, name);
+    if (mine->name == NULL) e = CKPT_NOMEM;
+    ckpt__os_mutex_lock(&u->lock);
+    for (const ckpt__uploader_latest *c = u->latests; c != NULL; c = c->next) {
+        if (e == CKPT_OK && c->owner != owner && strcmp(c->name, name) == 0) e = CKPT_EXISTS;
+    }
+    mine->next = u->latests;
+    if (e == CKPT_OK) u->latests = mine;
+    ckpt__os_mutex_unlock(&u->lock);
+    if (e != CKPT_OK) ckpt__uploader_free_latest(u, mine);
+    return e;
+}
+
+// Gives back all that an owner has taken.
+static void ckpt__uploader_disclaim(ckpt_uploader *u, const void *owner) {
+    if (u->pid != ckpt__os_pid()) return;
+    ckpt__os_mutex_lock(&u->lock);
+    for (ckpt__uploader_latest **at = &u->latests; *at != NULL; ) {
+        ckpt__uploader_latest *c = *at;
+        if (c->owner != owner) { at = &c->next; continue; }
+        *at = c->next;
+        ckpt__uploader_free_latest(u, c);
+    }
+    ckpt__os_mutex_unlock(&u->lock);
 }
 
 // How the uploader's own downloads repeat their requests.
@@ -51326,6 +51380,27 @@ static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
+// Two savers that publish under one name would move the link back to each other's older saves: their counts of saves, which say
+// what is newer, are not comparable. Times that differ in all counters tell names apart that differ in their variables.
+static ckpt_err ckpt__saver_claim_link(ckpt_saver *s, const ckpt__remote *r) {
+    ckpt__buf name, link;
+    ckpt_timestamp t = ckpt__saver_sample_time(1);
+    if (!s->books || s->remote_latest == NULL || r->uploader == NULL) return CKPT_OK;
+    t.epoch = 10002, t.batch = 10003, t.sample = 10004, t.token = 10005, t.epoch_in_iteration = 10006;
+    t.token_in_iteration = 10007, t.batch_in_epoch = 10008, t.sample_in_epoch = 10009, t.token_in_epoch = 10010;
+    t.total_wct = 10011, t.iteration_wct = 10012, t.epoch_wct = 10013, t.batch_wct = 10014, t.iteration = 10015;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
+    if (e == CKPT_OK) e = ckpt__uploader_claim_link(r->uploader, ckpt__buf_cstr(&link), s);
+    if (e == CKPT_EXISTS)
+        e = ckpt__error_set(e, "latest_remote_file_name '%s': another saver that is open publishes that in %s; give this one "
+                            "a name of its own, or CKPT_NONE", s->remote_latest, r->store->uri);
+    ckpt__buf_free(&link);
+    ckpt__buf_free(&name);
+    return e;
+}
+
 static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d) {
     int most = d->uploaders_count + 1;
     if (s->remote_name == NULL || (s->store == NULL && d->uploaders_count == 0)) return CKPT_OK;
@@ -51342,6 +51417,7 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
     }
     for (int i = 0; i < d->uploaders_count && e == CKPT_OK; i++) e = ckpt__saver_add_remote(s, d->uploaders[i], false);
     s->rule.uploaded = s->rule.keep == CKPT_KEEP_NONE;
+    for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_claim_link(s, &s->remotes[i]);
     for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) e = ckpt__saver_take_up(s, &s->remotes[i]);
     ckpt__saver_enter(s);
     ckpt__saver_weigh_all(s);
@@ -51353,6 +51429,7 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
 static void ckpt__saver_close_remotes(ckpt_saver *s) {
     for (int i = 0; i < s->remote_count; i++) {
         ckpt_uploader *u = s->remotes[i].uploader;
+        if (u != NULL) ckpt__uploader_disclaim(u, s);
         if (u != NULL && s->remotes[i].own) (void)ckpt__uploader_close(u, 0.001);
         else if (u != NULL) ckpt__uploader_hold(u, -1);
         ckpt__index_free(&s->remotes[i].ledger);

@@ -565,6 +565,46 @@ static void test_open_fails_after_handing_over(void **state) {
     }
 }
 
+// Two savers that are open cannot publish one link in one store: each would move it back to what it saved itself.
+static void test_latest_of_two_savers(void **state) {
+    (void)state;
+    static const struct { const char *one, *two; ckpt_err e; } rows[] = {
+        { "run/latest.pt", "run/latest.pt", CKPT_EXISTS }, { "run/latest.pt", "/{run_name}/latest.pt", CKPT_EXISTS },
+        { "run/latest.pt", "run/latest-2.pt", CKPT_OK }, { "run/latest.pt", CKPT_NONE, CKPT_OK }, { CKPT_NONE, CKPT_NONE, CKPT_OK },
+        { "run/{batch}.pt", "run/{batch}.pt", CKPT_EXISTS }, { "run/{batch}.pt", "run/{epoch}.pt", CKPT_OK },
+        { "run/1.pt", "run/{batch}.pt", CKPT_OK }
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        bucket *b = bucket_new(NULL);
+        remote_run m = remote_new(util_temp_dir(), b);
+        run *two = run_new(util_temp_dir());
+        m.r->d.latest_remote_file_name = rows[i].one;
+        two->d = m.r->d;
+        two->d.folder = two->dir;
+        two->d.run_name = "run";
+        two->d.state = &two->st;
+        two->d.remote_file_name = "run/two{batch}.pt";
+        two->d.latest_remote_file_name = rows[i].two;
+        run_open(m.r);
+        assert_int_equal(ckpt_saver_open(&two->s, &two->d), rows[i].e);
+        if (rows[i].e != CKPT_OK) {
+            if (strstr(ckpt_last_error(), "another saver") == NULL) fail_msg("%s", ckpt_last_error());
+            assert_null(two->s);
+            save_wait(&m, 1);
+            ok(ckpt_saver_close(m.r->s, 0));
+            run_open(two);              // the first one is not there any more
+            run_save(two, 2);
+            ok(ckpt_saver_close(two->s, 0));
+            run_open(m.r);              // nor is the second
+        } else {
+            ok(ckpt_saver_close(two->s, 0));
+        }
+        ckpt_state_free(&two->st);
+        remote_end(&m);
+        bucket_end(b);
+    }
+}
+
 //-- order, and who waits ----------------------------------------------------------
 
 // No saving call waits for the network: with a store that does not answer, saves go on, and nothing is published.
@@ -4157,7 +4197,7 @@ int main(int argc, char **argv) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_uploader_closed_first),
         cmocka_unit_test(test_layout_cases),
-        cmocka_unit_test(test_remote_names_refused),
+        cmocka_unit_test(test_remote_names_refused), cmocka_unit_test(test_latest_of_two_savers),
         cmocka_unit_test(test_trainer_save_folder),
         cmocka_unit_test(test_uri_folder),
         cmocka_unit_test(test_link_in_the_way),
