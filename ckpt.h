@@ -60896,7 +60896,9 @@ CKPT__DECL ckpt_err ckpt_convert(const ckpt_convert_desc *desc) {
     if (e == CKPT_OK) e = ckpt__folder_convert_run(desc, &real);
     ckpt__loader_local_free(&real);
     if (e == CKPT_OK) ckpt__error_last = before;
-    return ckpt__error_prefix(e, "cannot convert %s", desc->from);
+    char shown[768];
+    ckpt__stores_shown(shown, sizeof shown, desc->from);
+    return ckpt__error_prefix(e, "cannot convert %s", shown);
 }
 
 //-- stores ----------------------------------------------------------------------

@@ -322,6 +322,19 @@ for uri in dbfs:/Volumes/a/b/c/x.pt mlflow-artifacts:/1/2/artifacts/x.pt DBFS:/V
     is "put $uri" 5 ./ckpt put a.pt $uri
     says "it is the object's name, and no folder's" "${uri%x.pt}' is"
 done
+# passwords are in nothing that is said
+secret=sftp://user:hunter2@host/x.pt
+for how in "5 verify" "5 verify --json" "5 show --json" "5 diff --json a.pt" "5 put --json a.pt" "5 get --json" "5 rm" "2 split a.pt 2" "5 cp a.pt" "2 convert a.pt"; do
+    is "$how" ${how%% *} ./ckpt ${how#* } $secret
+    lacks "no password" hunter2
+    if grep -q hunter2 err; then fail "no password in what is wrong"; else pass "no password in what is wrong"; fi
+done
+is "verify of one" 5 ./ckpt verify $secret
+holds "says the rest" "sftp://user@host/x.pt"
+is "get of none" 2 ./ckpt get sftp://user:hunter2@host/
+says "says the rest" "'sftp://user@host/' names no object"
+is "a port is none" 5 ./ckpt verify sftp://host:22/a@b.pt
+holds "and stays" "sftp://host:22/a@b.pt"
 is "another machine" 4 ./ckpt ls file://host/x
 for command in 'get' 'get --force' 'put --force a.pt' 'cp a.pt' 'rm'; do
     is "$command of a name behind two slashes" 4 ./ckpt $command s3://bucket/x//y.pt

@@ -96,14 +96,37 @@ static void json_bytes(const char *s, size_t n) {
     putchar('"');
 }
 
+// Takes the passwords out of the URIs in a text: sftp://user@host of sftp://user:password@host. Output is kept where others read it.
+static void hide_passwords(char *text) {
+    for (char *mark = strstr(text, "://"); mark != NULL; mark = strstr(mark + 3, "://")) {
+        char *from = mark + 3, *end = from + strcspn(from, "/?#"), *colon = (char *)memchr(from, ':', (size_t)(end - from)), *at = NULL;
+        if (colon == NULL || *from == '[') continue;
+        bool port = colon + 1 + strspn(colon + 1, "0123456789") == end;
+        for (char *p = colon; p < end; p++) if (*p == '@') at = p;
+        if (at == NULL && !port) end += strcspn(end, " '\"\n");         // one with a '/' is refused, and told of
+        for (char *p = colon; at == NULL && p < end; p++) if (*p == '@') at = p;
+        if (at != NULL) memmove(colon, at, strlen(at) + 1);
+    }
+}
+
+// A copy without passwords. To be freed.
+static char *public_text(const char *s) {
+    char *out = strcpy((char *)need(malloc(strlen(s) + 1)), s);
+    hide_passwords(out);
+    return out;
+}
+
 static void json_text(const char *s) {
-    if (s == NULL) printf("null");
-    else json_bytes(s, strlen(s));
+    char *out = s != NULL ? public_text(s) : NULL;
+    if (out == NULL) printf("null");
+    else json_bytes(out, strlen(out));
+    free(out);
 }
 
 // Text from a file may hold anything: what a terminal could take for a command is shown as '?', and so is what is not UTF-8.
-static const char *shown(const char *s, char *buf, size_t cap) {
-    size_t n = 0, left = s != NULL ? strlen(s) : 0;
+static const char *shown(const char *text, char *buf, size_t cap) {
+    char *copy = public_text(text != NULL ? text : ""), *s = copy;
+    size_t n = 0, left = strlen(s);
     for (; left > 0; ) {
         unsigned char c = (unsigned char)*s;
         size_t len = character(s, left);
@@ -116,6 +139,7 @@ static const char *shown(const char *s, char *buf, size_t cap) {
         left -= len > 0 ? len : 1;
     }
     buf[n] = 0;
+    free(copy);
     return buf;
 }
 
@@ -172,11 +196,11 @@ __attribute__((format(printf, 1, 2)))
 #endif
 static int misuse(const char *fmt, ...) {
     va_list args;
+    char text[8192], clean[8192];
     va_start(args, fmt);
-    fprintf(stderr, "ckpt: ");
-    vfprintf(stderr, fmt, args);
-    fprintf(stderr, "\nTry 'ckpt --help'.\n");
+    (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    fprintf(stderr, "ckpt: %s\nTry 'ckpt --help'.\n", shown(text, clean, sizeof clean));
     return EXIT_USAGE;
 }
 
@@ -277,12 +301,12 @@ static void on_log(ckpt_log_level level, const char *msg, void *user) {
 }
 
 // Progress of what the tool itself reads.
-typedef struct meter { ckpt_progress p; double last; } meter;
+typedef struct meter { ckpt_progress p; double last; char name[1024]; } meter;
 
 static void meter_start(meter *m, const char *phase, const char *name, uint64_t total) {
     memset(m, 0, sizeof *m);
     m->p.phase = phase;
-    m->p.name = name;
+    m->p.name = shown(name, m->name, sizeof m->name);
     m->p.total = total;
     m->p.attempt = 1;
     m->last = now_monotonic() + 0.2;            // what is over at once needs no bar
