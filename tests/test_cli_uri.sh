@@ -245,13 +245,39 @@ cat > between.c <<'C'
 #define CKPT_IMPLEMENTATION
 #include HEADER
 #include <stdio.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+static void stop(void) {                                            /* with what a store farther away would have sent */
+    char path[4096];
+    snprintf(path, sizeof path, "%s/fetched", getenv("TMPDIR"));
+    fclose(fopen(path, "w"));
+    kill(getpid(), SIGTERM);
+    for (;;) pause();
+}
+static ckpt_err open_file(ckpt_file **f, const char *path) {        /* told to end once it has been fetched */
+    ckpt_err e = ckpt_file_open(f, path);
+    if (e == CKPT_OK) stop();
+    return e;
+}
+static void on_bytes(const ckpt_progress *p, void *user) {
+    (void)user;
+    if (strcmp(p->phase, "verify") == 0) stop();
+}
+static ckpt_err convert_it(const ckpt_convert_desc *d) {
+    ckpt_convert_desc own = *d;
+    own.progress.fn = on_bytes;
+    return ckpt_convert(&own);
+}
 static ckpt_err open_late(ckpt_uploader **u, const ckpt_uploader_desc *d) {
     fclose(fopen("opens", "w"));
     while (access("held", F_OK) != 0) usleep(2000);
     return ckpt_uploader_open(u, d);
 }
 #define ckpt_uploader_open open_late
+#define ckpt_file_open open_file
+#define ckpt_convert convert_it
 #include TOOL
 C
 built ckpt-between $cc -std=gnu99 -O0 -g -DCKPT_NO_REMOTE -DCKPT__IMPLEMENTED -DHEADER="\"$root/ckpt.h\"" -DTOOL="\"$root/tools/ckpt.c\"" between.c library.o \
@@ -271,6 +297,12 @@ is "push of a folder of checkpoints" 0 ./ckpt push --json saves
 json "what waits in the hidden one" "d['pushed'][0]['files'] == 2 and d['pushed'][0]['code'] == 'CKPT_OK'"
 same "it is there" a.pt later/two.pt
 
+mkdir bucket/run && cp a.pt bucket/run
+for how in "show $bucket/run/a.pt" "diff $bucket/run/a.pt a.pt" "convert $bucket/run/a.pt ended.pt" "merge $bucket/run/a.pt ended.pt"; do
+    is "${how%% *} that is told to end" 143 ./ckpt-between $how
+    [ -z "$(ls -A tmp)" ] && pass "leaves nothing of what it fetched" || { fail "leaves nothing of what it fetched"; ls -lRA tmp; rm -rf tmp/* tmp/.[!.]*; }
+done
+rm -r bucket/run
 ./make stage "$dir/named-staging" "$dir/named" a.pt 'run{run_name}/' || fail "stage an upload with the run's name in braces"
 rm named
 is "push of what has the run's name in braces" 0 ./ckpt push --json named-staging

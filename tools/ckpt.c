@@ -634,9 +634,67 @@ static ckpt_err explain(ckpt_err e, const char *uri) {
     return is_half_uri(uri) ? say_unfinished(uri) : ckpt_set_error(e, said);
 }
 
+// A folder of our own in the one for temporary files; "" until one is needed, and where none can be made.
+static char     spare_dir[4096];
+static sigset_t breaks;
+
+static void clear_spare(void) {
+    for (int i = 0; i < 100 && spare_dir[0] != 0 && rmdir(spare_dir) != 0; i++) {      // a download may make one more file meanwhile
+        DIR *d = opendir(spare_dir);
+        for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL; e = readdir(d)) {
+            char path[4400];
+            snprintf(path, sizeof path, "%s/%s", spare_dir, e->d_name);
+            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) (void)unlink(path);
+        }
+        if (d != NULL) closedir(d);
+    }
+}
+
+// Waits for Ctrl-C and the like: what was fetched to be looked at may be many GiB, and nobody would find it.
+static void *on_break(void *unused) {
+    int sig = 0;
+    (void)unused;
+    if (sigwait(&breaks, &sig) != 0) return NULL;
+    clear_spare();
+    (void)signal(sig, SIG_DFL);
+    (void)pthread_sigmask(SIG_UNBLOCK, &breaks, NULL);
+    (void)raise(sig);
+    return NULL;
+}
+
+static void make_spare_dir(void) {
+    static const int all[] = { SIGINT, SIGTERM, SIGHUP };
+    const char *dir = getenv("TMPDIR");
+    struct timespec t;
+    pthread_t thread;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int n = snprintf(spare_dir, sizeof spare_dir, "%s/ckpt-tool-%ld-%lx%lx", dir != NULL && dir[0] != 0 ? dir : "/tmp", (long)getpid(),
+                     (unsigned long)t.tv_sec, (unsigned long)t.tv_nsec);
+    if (n < 0 || (size_t)n >= sizeof spare_dir || mkdir(spare_dir, 0700) != 0) {
+        spare_dir[0] = 0;
+        return;
+    }
+    sigemptyset(&breaks);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct sigaction now;
+        if (sigaction(all[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&breaks, all[i]);     // as nohup has it
+    }
+    (void)pthread_sigmask(SIG_BLOCK, &breaks, NULL);
+    if (pthread_create(&thread, NULL, on_break, NULL) == 0) (void)pthread_detach(thread);
+    else (void)pthread_sigmask(SIG_UNBLOCK, &breaks, NULL);
+}
+
+// What the library fetches to look into goes where Ctrl-C takes it away.
+static void fetch_aside(const char *path) {
+    if (!is_uri(path)) return;
+    if (spare_dir[0] == 0) make_spare_dir();
+    if (spare_dir[0] != 0) (void)setenv("TMPDIR", spare_dir, 1);
+}
+
 // Opens a checkpoint of any kind.
 static ckpt_err open_any(ckpt_file **f, const char *path) {
     *f = NULL;
+    fetch_aside(path);
     return look_at(path) == DIR_UNFINISHED ? say_unfinished(path) : explain(ckpt_file_open(f, path), path);
 }
 
@@ -1375,56 +1433,6 @@ static ckpt_err list_uri(const char *uri, object_list *l) {
     }
     free(name);
     return e;
-}
-
-// A folder of our own in the one for temporary files; "" until one is needed, and where none can be made.
-static char     spare_dir[4096];
-static sigset_t breaks;
-
-static void clear_spare(void) {
-    for (int i = 0; i < 100 && spare_dir[0] != 0 && rmdir(spare_dir) != 0; i++) {      // a download may make one more file meanwhile
-        DIR *d = opendir(spare_dir);
-        for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL; e = readdir(d)) {
-            char path[4400];
-            snprintf(path, sizeof path, "%s/%s", spare_dir, e->d_name);
-            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) (void)unlink(path);
-        }
-        if (d != NULL) closedir(d);
-    }
-}
-
-// Waits for Ctrl-C and the like: what was fetched to be looked at may be many GiB, and nobody would find it.
-static void *on_break(void *unused) {
-    int sig = 0;
-    (void)unused;
-    if (sigwait(&breaks, &sig) != 0) return NULL;
-    clear_spare();
-    (void)signal(sig, SIG_DFL);
-    (void)pthread_sigmask(SIG_UNBLOCK, &breaks, NULL);
-    (void)raise(sig);
-    return NULL;
-}
-
-static void make_spare_dir(void) {
-    static const int all[] = { SIGINT, SIGTERM, SIGHUP };
-    const char *dir = getenv("TMPDIR");
-    struct timespec t;
-    pthread_t thread;
-    clock_gettime(CLOCK_REALTIME, &t);
-    int n = snprintf(spare_dir, sizeof spare_dir, "%s/ckpt-tool-%ld-%lx%lx", dir != NULL && dir[0] != 0 ? dir : "/tmp", (long)getpid(),
-                     (unsigned long)t.tv_sec, (unsigned long)t.tv_nsec);
-    if (n < 0 || (size_t)n >= sizeof spare_dir || mkdir(spare_dir, 0700) != 0) {
-        spare_dir[0] = 0;
-        return;
-    }
-    sigemptyset(&breaks);
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        struct sigaction now;
-        if (sigaction(all[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&breaks, all[i]);     // as nohup has it
-    }
-    (void)pthread_sigmask(SIG_BLOCK, &breaks, NULL);
-    if (pthread_create(&thread, NULL, on_break, NULL) == 0) (void)pthread_detach(thread);
-    else (void)pthread_sigmask(SIG_UNBLOCK, &breaks, NULL);
 }
 
 // A path for a file that is not there yet, in the folder for temporary files. To be freed.
@@ -3065,6 +3073,7 @@ static int convert(const char *from, const char *to, int shards) {
     d.no_verify = opt.no_verify;
     d.logger.fn = on_log;
     d.progress.fn = on_progress;
+    fetch_aside(from);
     ckpt_err e = look_at(from) == DIR_UNFINISHED ? say_unfinished(from) : explain(ckpt_convert(&d), from);
     if (e != CKPT_OK) return complain(e);
     uint64_t before = size_on_disk(from), after = size_on_disk(to);
