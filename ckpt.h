@@ -44013,13 +44013,20 @@ static ckpt_err ckpt__ranks_all(ckpt__ranks *r, bool mine, bool *all) {
     return e;
 }
 
+// Does a sentence name a rank already? It has come from one, and is passed on.
+static bool ckpt__ranks_is_named(const char *text) {
+    if (strncmp(text, "rank ", 5) != 0) return false;
+    size_t digits = strspn(text + 5, "0123456789");
+    return digits > 0 && text[5 + digits] == ':';
+}
+
 // What `root` has come to, on every rank: its code and its sentence, with its number before it.
 static ckpt_err ckpt__ranks_follow(ckpt__ranks *r, ckpt_err mine, int root) {
     ckpt__error_record told;
     if (!r->together) return mine;
     memset(&told, 0, sizeof told);
     if (r->hooks.rank == root && mine != CKPT_OK) {
-        (void)ckpt__error_prefix(mine, "rank %d", root);
+        if (!ckpt__ranks_is_named(ckpt__error_last.text)) (void)ckpt__error_prefix(mine, "rank %d", root);
         ckpt__error_take(&told);
         told.code = mine;
     }

@@ -42,6 +42,9 @@ static void results(tr_rank *r, void *arg) {
     TR_CHECK(r, strcmp(ckpt_last_error(), "older") == 0);
     mine = r->rank == 1 ? ckpt__error_set(CKPT_CORRUPT, "mine") : r->rank == 0 ? CKPT_IO : CKPT_OK;
     TR_CHECK(r, ckpt__ranks_follow(&k, mine, 1) == CKPT_CORRUPT && strcmp(ckpt_last_error(), "rank 1: mine") == 0);
+    // What rank 0 passes on of a failure that all have heard names the rank once.
+    mine = ckpt__ranks_share(&k, r->rank == 0 ? ckpt__error_set(CKPT_MISMATCH, "not of as many") : CKPT_OK);
+    TR_CHECK(r, ckpt__ranks_follow(&k, mine, 0) == CKPT_MISMATCH && strcmp(ckpt_last_error(), "rank 0: not of as many") == 0);
     TR_OK(r, ckpt__ranks_follow(&k, r->rank == 1 ? CKPT_OK : CKPT_IO, 1));
 }
 
