@@ -158,8 +158,9 @@
    verifies while it loads, and walks back to the next older one when that fails. (The newest save is the newest by
    time, unless the loop itself went back: what lies after the point it went back to is then an abandoned future,
    tried last.) What is restored: bound values in place, the timestamp, the saver's own record. It is strict: a name
-   that is bound but not in the file is an error, so that a resumed run never starts with half of its state. For
-   fine-tuning load first, then resume:
+   that is bound but not in the file is an error, so that a resumed run never starts with half of its state. A run whose
+   model has got a tensor more binds what was saved, resumes, and binds the new one then; of one that it has lost the memory
+   is bound for the resume, and the table freed and made again without it. For fine-tuning load first, then resume:
 
        ckpt_load_desc l = {0};
        l.load_path = "base/latest-rank0.pt"; l.state = &st; l.load_weights_only = true; l.not_strict = true;
@@ -167,7 +168,7 @@
        ckpt_saver_resume(saver, &t);                // ... a restart takes its own latest instead
 
    A file of PyTorch or Hugging Face has other names ("model.embed_tokens.weight"; `ckpt show FILE` lists them): bind those
-   in a second ckpt_state over the same memory, and load that without load_weights_only.
+   with the shapes that it has in a second ckpt_state over the same memory, and load that without load_weights_only.
 
 
    UPLOADING
@@ -16215,6 +16216,8 @@ static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
                       opaque->name, opaque->text != NULL ? opaque->text : "unknown");
     else if (nothing) ckpt__buf_text(&text, m->o->weights_only ? "; bind the names that it has, of which load_weights_only takes "
                                                             "those under state/model/" : "; bind the names that it has");
+    else if (m->different.count == 0 && m->o->goes_on)      // to resume there is no not_strict
+        ckpt__buf_text(&text, "; bind just what it has, resume, and bind the rest afterwards");
     else if (m->different.count == 0) ckpt__buf_text(&text, "; bind or ignore them, or load with not_strict");
     const char *all = ckpt__buf_cstr(&text);
     ckpt_err e = text.err != CKPT_OK ? text.err : ckpt__error_set(CKPT_MISMATCH, "%s", all);

@@ -873,6 +873,44 @@ static void test_autoresume_cases_lz4(void **state) {
     autoresume_cases(true, 2);
 }
 
+// The model has got a tensor more, or lost one: the sentence says how the run goes on, and so it does.
+static void test_bound_otherwise(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    float more[4] = { 1, 2, 3, 4 };
+    ckpt_timestamp t;
+    run *r = run_new(dir);
+    run_open(r);
+    run_save(r, 1);
+    run_end(r);
+    r = run_new(dir);
+    ckpt_bind_f32(&r->st, "state/model/more", more, 4);
+    run_open(r);
+    assert_int_equal(ckpt_saver_resume(r->s, &t), CKPT_MISMATCH);
+    const char *way = "; bind just what it has, resume, and bind the rest afterwards";
+    assert_non_null(strstr(ckpt_last_error(), "1 bound name is missing in it (state/model/more)"));
+    assert_non_null(strstr(ckpt_last_error(), way));
+    assert_null(strstr(ckpt_last_error(), "not_strict"));
+    run_end(r);
+    r = run_new(dir);
+    run_open(r);
+    ok(ckpt_saver_resume(r->s, &t));
+    run_check(r, 1);
+    ckpt_bind_f32(&r->st, "state/model/more", more, 4);
+    run_save(r, 2);
+    run_end(r);
+    r = run_new(dir);
+    run_open(r);
+    assert_int_equal(ckpt_saver_resume(r->s, &t), CKPT_MISMATCH);
+    assert_non_null(strstr(ckpt_last_error(), "1 of its names is not bound (state/model/more)"));
+    assert_non_null(strstr(ckpt_last_error(), way));
+    ckpt_bind_f32(&r->st, "state/model/more", more, 4);
+    more[3] = 0;
+    ok(ckpt_saver_resume(r->s, &t));
+    assert_true(more[3] == 4);
+    run_end(r);
+}
+
 // Every failing system call while resuming: the right state or an error, never a wrong state.
 static void test_faults_while_resuming(void **state) {
     (void)state;
@@ -1391,6 +1429,7 @@ int main(int argc, char **argv) {
     fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
     util_clear_env();
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bound_otherwise),
         cmocka_unit_test(test_fresh_start),
         cmocka_unit_test(test_made_up_name),
         cmocka_unit_test(test_walks_back),
