@@ -22,6 +22,20 @@ for block in ../block*.c; do
     else echo "FAIL: $(basename "$block")"; tail -n 20 ../log; failed=1; fi
 done
 
+# The block that loads a file with names of its own fits what such files hold: a matrix.
+block=$(grep -l 'ckpt_state theirs' ../block*.c)
+{
+    printf '#define CKPT_IMPLEMENTATION\n#include "ckpt.h"\nint main(void) {\nenum { vocab = 5, dim = 3 };\nfloat wte[vocab * dim] = { 7 };\n'
+    printf 'ckpt_state model = {0};\nckpt_tensor m = { .dtype = CKPT_F32, .ndim = 2, .shape = { vocab, dim }, .data = wte };\n'
+    printf 'ckpt_bind(&model, "model.embed_tokens.weight", &m);\nif (ckpt_save("base.safetensors", &model, NULL) != CKPT_OK) return 2;\n'
+    printf 'wte[0] = 0;\n'
+    cat "$block"
+    printf 'if (ckpt_load(&l, NULL) != CKPT_OK) { puts(ckpt_last_error()); return 1; }\nreturn wte[0] != 7;\n}\n'
+} >../theirs.c
+if $real -std=c99 -Wall -Wno-misleading-indentation -DCKPT_NO_REMOTE -I. ../theirs.c -o ../prog -lpthread >../log 2>&1 && (cd .. && ./prog) >>../log 2>&1
+then echo "PASS: the block that loads other names fits their files"
+else echo "FAIL: the block that loads other names fits their files"; tail -n 20 ../log; failed=1; fi
+
 # Commands in ```sh blocks. What a line calls /tmp is a folder of ours, sh tests/run.sh is what is running now, the trainer has a
 # test of its own and is run in its quick form here, and measuring takes too long.
 awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md | sed 's/ *#.*//' >../commands
