@@ -800,7 +800,8 @@ CKPT__DECL void ckpt_bind_bytes(ckpt_state *st, const char *name, void *data, si
 // within the tar: levels of "." are left out of it ("./vocab.json" is vocab.json), and the library's own,
 // composer_states.pt, composer_states.safetensors and .ckpt-sums, are refused.
 CKPT__DECL void ckpt_bind_file(ckpt_state *st, const char *name, const char *path);
-// Frees the table, not the bound memory, and leaves the state empty and usable. NULL is fine.
+// Frees the table, not the bound memory, and leaves the state empty and usable. NULL is fine. What a save of mode LAZY
+// needs of the table stays until the fence; the state itself must outlive its savers.
 CKPT__DECL void ckpt_state_free(ckpt_state *st);
 
 //------------------------------------------------------------------------------
@@ -7691,6 +7692,8 @@ struct ckpt__binds {
     int               devices;      // tensors that need ckpt_state.copy
     int               gaps;         // lists in which an index below the highest one is missing
     char              sentence[CKPT__ERROR_MAX];
+    uint64_t          users;        // atomic: savers whose writer names things by it, and one less when the state has left it
+    ckpt_state        left;         // what the state had then
 };
 
 typedef struct ckpt__state_dtype_row { ckpt_dtype dtype; size_t size; const char *name; } ckpt__state_dtype_row;
@@ -8074,13 +8077,34 @@ static void ckpt__state_bind(ckpt_state *st, const char *name, const ckpt__bindi
     if (e != CKPT_OK) ckpt__state_fail(st, e, name);
 }
 
-static void ckpt__state_free(ckpt_state *st) {
+static void ckpt__state_clear(ckpt_state *st) {
+    struct ckpt__binds *b = st->binds;
     for (int i = 0; i < st->count; i++) ckpt__state_drop(&st->allocator, &st->items[i]);
     ckpt__mem_free(&st->allocator, st->items, (size_t)st->capacity * sizeof *st->items);
-    if (st->binds != NULL) {
-        ckpt__mem_free(&st->allocator, st->binds->nodes, st->binds->node_cap * sizeof *st->binds->nodes);
-        ckpt__mem_free(&st->allocator, st->binds->slots, st->binds->slot_count * sizeof *st->binds->slots);
-        ckpt__mem_free(&st->allocator, st->binds, sizeof *st->binds);
+    if (b == NULL) return;
+    ckpt__mem_free(&st->allocator, b->nodes, b->node_cap * sizeof *b->nodes);
+    ckpt__mem_free(&st->allocator, b->slots, b->slot_count * sizeof *b->slots);
+    ckpt__mem_free(&st->allocator, b, sizeof *b);
+}
+
+// Keeps the names of a state for a writer, also when the state lets them go meanwhile: it costs as little for 100,000 of them.
+static struct ckpt__binds *ckpt__state_hold(const ckpt_state *st) {
+    if (st->binds != NULL) (void)ckpt__os_add64(&st->binds->users, 1);
+    return st->binds;
+}
+
+static void ckpt__state_let_go(struct ckpt__binds *b) {
+    if (b == NULL || ckpt__os_add64(&b->users, UINT64_MAX) != 0) return;
+    ckpt_state left = b->left;
+    ckpt__state_clear(&left);
+}
+
+static void ckpt__state_free(ckpt_state *st) {
+    if (st->binds == NULL) {
+        ckpt__state_clear(st);
+    } else {
+        st->binds->left = *st;
+        ckpt__state_let_go(st->binds);
     }
     st->items = NULL;
     st->binds = NULL;
@@ -47771,6 +47795,7 @@ struct ckpt_saver {
     ckpt__items          items;
     ckpt__saver_record  *record;
     ckpt__buf            captured;      // LAZY: values that the call has taken
+    struct ckpt__binds  *names;         // LAZY: those of `items`, until the fence; NULL: none
     ckpt__plan           spare;         // the last plan, for its room: of whoever plans
     ckpt__image          image;
     ckpt__index          index;         // guarded by shared->lock once the writer runs, and by the turn
@@ -49778,6 +49803,8 @@ static size_t ckpt__saver_taken(const ckpt__binding *it) {
 static ckpt_err ckpt__saver_take(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__buf *b = &s->captured;
     size_t at = 0;
+    ckpt__state_let_go(s->names);
+    s->names = ckpt__state_hold(s->state);
     b->len = 0;
     b->err = CKPT_OK;
     job->size = 0;
@@ -50122,12 +50149,15 @@ static ckpt_err ckpt__saver_check_process(const ckpt_saver *s) {
 
 static ckpt_err ckpt__saver_fence(ckpt_saver *s) {
     s->unfenced = false;
-    if (ckpt__os_flag_get(&s->shared->waiting) == 0) return CKPT_OK;
-    ckpt_err e = ckpt__saver_check_process(s);
-    if (e != CKPT_OK) return e;
-    double begin = ckpt__os_now();
-    (void)ckpt__saver_await(s, false, 0);
-    ckpt__saver_waited(s, begin);
+    if (ckpt__os_flag_get(&s->shared->waiting) != 0) {
+        ckpt_err e = ckpt__saver_check_process(s);
+        if (e != CKPT_OK) return e;
+        double begin = ckpt__os_now();
+        (void)ckpt__saver_await(s, false, 0);
+        ckpt__saver_waited(s, begin);
+    }
+    ckpt__state_let_go(s->names);
+    s->names = NULL;
     return CKPT_OK;
 }
 
@@ -52293,6 +52323,7 @@ static void ckpt__saver_free(ckpt_saver *s) {
     ckpt__mem_free_text(&a, s->told[0].name);
     ckpt__mem_free_text(&a, s->told[1].name);
     ckpt__items_free(&s->items);
+    ckpt__state_let_go(s->names);
     ckpt__buf_free(&s->captured);
     ckpt__plan_free(&s->spare);
     if (s->record != NULL) {
