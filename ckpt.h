@@ -1251,8 +1251,9 @@ typedef struct ckpt_gc_desc {
 // verifies. Pinned ones stay, also one that has lost its .metadata; and foreign files, and copies: what no saver has
 // noted neither goes by the rules nor counts for them, but where the index is lost. No checkpoint is deleted unless one
 // that stays verifies (CKPT_CORRUPT), and none that a ckpt_convert just puts another in place of: a warning says so.
-// CKPT_EXISTS: a saver has the folder open. CKPT_ARG: all checkpoints are of other runs below; nothing of theirs was
-// touched. CKPT_IO, CKPT_NET as of ckpt_folder_remove.
+// CKPT_EXISTS: a saver has the folder open, or, where ranks have tarballs of their own, another of these calls is at work
+// there (else it is waited for, as by ckpt_folder_remove). CKPT_ARG: all checkpoints are of other runs below; nothing of
+// theirs was touched. CKPT_IO, CKPT_NET as of ckpt_folder_remove.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_gc(ckpt_folder *f, const ckpt_gc_desc *desc);
 // NULL is fine.
 CKPT__DECL void     ckpt_folder_close(ckpt_folder *f);
@@ -58946,14 +58947,14 @@ typedef struct ckpt__folder_change {
 } ckpt__folder_change;
 
 // The saver's lock: nobody writes here while files are deleted.
-static ckpt_err ckpt__folder_lock(const ckpt_folder *f, int rank, int *fd, ckpt__buf *path) {
+static ckpt_err ckpt__folder_lock(const ckpt_folder *f, int rank, double patience, int *fd, ckpt__buf *path) {
     *fd = -1;
     ckpt__buf_init(path, &f->allocator);
     ckpt__buf_fmt(path, "%s" CKPT__FOLDER_LOCK, f->index.folder);
     if (rank > 0) ckpt__buf_fmt(path, "-rank%d", rank);
     bool tool = false;
     ckpt_err e = path->err;
-    if (e == CKPT_OK) e = ckpt__os_lock_soon(fd, ckpt__buf_cstr(path), true, CKPT__SAVER_PATIENCE, &f->logger, &tool);
+    if (e == CKPT_OK) e = ckpt__os_lock_soon(fd, ckpt__buf_cstr(path), true, patience, &f->logger, &tool);
     if (e == CKPT_EXISTS) e = ckpt__error_prefix(e, tool ? "another process removes checkpoints in %s" : "a saver has %s open",
                                                  f->index.folder);
     return e == CKPT_UNSUPPORTED ? CKPT_OK : e;
@@ -59270,7 +59271,7 @@ static ckpt_err ckpt__folder_remove(ckpt_folder *f, size_t i) {
     if (f->index.lines[i].pinned) return ckpt__error_set(CKPT_ARG, "%s is pinned: unpin it first", f->items[i].path);
     ckpt_err e = ckpt__folder_refuse_apart(f, i);
     if (e != CKPT_OK) return e;
-    e = ckpt__folder_lock(f, f->index.lines[i].rank, &fd, &lock);
+    e = ckpt__folder_lock(f, f->index.lines[i].rank, CKPT__SAVER_PATIENCE, &fd, &lock);
     if (e != CKPT_OK) {
         ckpt__buf_free(&lock);
         return e;
@@ -59671,7 +59672,8 @@ static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_des
     ckpt__buf lock;
     ckpt__folder_change c;
     int fd = -1;
-    ckpt_err e = ckpt__folder_lock(f, rank, &fd, &lock);
+    // Where ranks have files of their own, what others have was looked at before: who is waited for may delete of it.
+    ckpt_err e = ckpt__folder_lock(f, rank, f->rank_count > 0 ? 0.0 : CKPT__SAVER_PATIENCE, &fd, &lock);
     if (e != CKPT_OK) {
         ckpt__buf_free(&lock);
         return e;

@@ -367,7 +367,12 @@ is "get of none" 2 ./ckpt get sftp://user:hunter2@host/
 says "says the rest" "'sftp://user@host/' names no object"
 is "a port is none" 5 ./ckpt verify sftp://host:22/a@b.pt
 holds "and stays" "sftp://host:22/a@b.pt"
+# What follows an authority without a path is text: a user's name, a value of a checkpoint.
+is "text behind a port" 5 ./ckpt verify --json "http://b:9 \", owner c@d.pt"
+holds "is no password" 'b:9 ' && holds "nor cut" 'owner c@d.pt'
 is "another machine" 4 ./ckpt ls file://host/x
+is "put into what ends with two slashes" 4 ./ckpt put a.pt s3://bucket/x//
+says "it is another place than the one with one slash" "s3://bucket/x//a.pt has '//'"
 for command in 'get' 'get --force' 'put --force a.pt' 'cp a.pt' 'rm'; do
     is "$command of a name behind two slashes" 4 ./ckpt $command s3://bucket/x//y.pt
     says "it is another object than the one behind one slash" "s3://bucket/x//y.pt has '//'"

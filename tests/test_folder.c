@@ -1320,10 +1320,28 @@ static void test_tools_are_waited_for(void **state) {
     assert_string_equal(names_in(dir), "ba2.pt ba3.pt latest.pt");
 }
 
+// Where ranks have tarballs of their own, gc has seen which saves are complete before it comes to a rank's lock: what the holder
+// deletes meanwhile is not among it, so gc does not wait.
+static void test_tool_among_ranks(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    int status;
+    for (int rank = 0; rank < 2; rank++) make_saves(dir, rank, 1, 4, false, 2);
+    pid_t tool = hold_folder(dir);
+    assert_int_equal(tidy(dir, 1), CKPT_EXISTS);
+    assert_non_null(strstr(ckpt_last_error(), "another process removes checkpoints in "));
+    (void)close(let_go[1]);
+    assert_int_equal(waitpid(tool, &status, 0), tool);
+    for (int rank = 0; rank < 2; rank++) {
+        for (int i = 1; i <= 4; i++) assert_true(util_exists(util_join(dir, util_fmt("ba%d-rank%d.tar", i, rank))));
+    }
+    ok(tidy(dir, 1));
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs_below),
+        cmocka_unit_test(test_runs_below), cmocka_unit_test(test_tool_among_ranks),
         cmocka_unit_test(test_tools_are_waited_for),
         cmocka_unit_test(test_view_is_older),
         cmocka_unit_test(test_marks),

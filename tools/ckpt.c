@@ -97,13 +97,14 @@ static void json_bytes(const char *s, size_t n) {
 }
 
 // Takes the passwords out of the URIs in a text: sftp://user@host of sftp://user:password@host. Output is kept where others read it.
+// An authority ends where a text goes on; a port of digits is none.
 static void hide_passwords(char *text) {
     for (char *mark = strstr(text, "://"); mark != NULL; mark = strstr(mark + 3, "://")) {
-        char *from = mark + 3, *end = from + strcspn(from, "/?#"), *colon = (char *)memchr(from, ':', (size_t)(end - from)), *at = NULL;
+        char *from = mark + 3, *end = from + strcspn(from, "/?# \t\r\n\"'<>"), *colon = (char *)memchr(from, ':', (size_t)(end - from)), *at = NULL;
         if (colon == NULL || *from == '[') continue;
         bool port = colon + 1 + strspn(colon + 1, "0123456789") == end;
         for (char *p = colon; p < end; p++) if (*p == '@') at = p;
-        if (at == NULL && !port) end += strcspn(end, " '\"\n");         // one with a '/' is refused, and told of
+        if (at == NULL && !port) end += strcspn(end, " \t\r\n\"'<>");       // one with a '/' is refused, and told of
         for (char *p = colon; at == NULL && p < end; p++) if (*p == '@') at = p;
         if (at != NULL) memmove(colon, at, strlen(at) + 1);
     }
@@ -1668,8 +1669,9 @@ static ckpt_err put_object(const char *path, const char *base, const char *uri) 
     ckpt_store *s = NULL;
     char *folder, *name;
     cut_uri(uri, &folder, &name);
-    ckpt_err e = open_cut(&s, folder, name);
-    if (e == CKPT_OK) e = ckpt_store_put(s, name[0] == 0 ? base : name, path, opt.force);
+    const char *object = name[0] == 0 ? base : name;
+    ckpt_err e = open_cut(&s, folder, object);
+    if (e == CKPT_OK) e = ckpt_store_put(s, object, path, opt.force);
     ckpt_store_close(s);
     free(folder);
     free(name);
