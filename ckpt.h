@@ -58114,6 +58114,7 @@ static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const
     memset(&line, 0, sizeof line);
     memcpy(&line.name, &name, sizeof line.name);
     line.saved_at = info->mtime;
+    line.listing = ckpt__os_mark(info);         // as it was before it is read
     ckpt__buf_init(&path, &ix->allocator);
     ckpt__index_path(&path, ix, name);
     bool ours = path.err == CKPT_OK && ckpt__folder_ranks(path.data) > 0;
@@ -59410,14 +59411,19 @@ static ckpt_err ckpt__folder_is_damaged(const ckpt__folder_change *c, ckpt__inde
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
-// Which .metadata the line's directory has, before it is judged.
-static ckpt_err ckpt__folder_note_listing(const ckpt__folder_change *c, ckpt__index_line *l) {
+// Which .metadata the directories of the index have, before any is judged: to judge one may take so long that a split puts
+// another checkpoint in place of the next. Of those that a scan finds it notes that itself.
+static ckpt_err ckpt__folder_note_listings(const ckpt__folder_change *c) {
     ckpt__buf dir;
-    if (!ckpt__folder_is_many(l->name)) return CKPT_OK;
+    ckpt_err e = CKPT_OK;
     ckpt__buf_init(&dir, &c->f->allocator);
-    ckpt__folder_path(&dir, c->ix, l->name);
-    ckpt_err e = dir.err;
-    if (e == CKPT_OK) l->listing = ckpt__folder_listing(c, dir.data);
+    for (size_t i = 0; i < c->ix->count && e == CKPT_OK; i++) {
+        ckpt__index_line *l = &c->ix->lines[i];
+        if (l->apart || l->listing != 0 || !ckpt__folder_is_many(l->name)) continue;
+        ckpt__folder_path(&dir, c->ix, l->name);
+        e = dir.err;
+        if (e == CKPT_OK) l->listing = ckpt__folder_listing(c, dir.data);
+    }
     ckpt__buf_free(&dir);
     return e;
 }
@@ -59435,8 +59441,7 @@ static ckpt_err ckpt__folder_choose(const ckpt__folder_change *c, const ckpt__in
     for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
         ckpt__index_line *l = &ix->lines[i];
         bool asked = c->gc->damaged && !l->apart && l->state == CKPT__INDEX_DAMAGED && !l->pinned;
-        if (l->leaves || asked) e = ckpt__folder_note_listing(c, l);
-        if (e == CKPT_OK && asked) e = ckpt__folder_is_damaged(c, l, &l->leaves);
+        if (asked) e = ckpt__folder_is_damaged(c, l, &l->leaves);
         if (e == CKPT_OK) e = ckpt__folder_spare(c, l);
         *n += l->leaves;
     }
@@ -59648,6 +59653,7 @@ static ckpt_err ckpt__folder_tell_line(const ckpt__folder_change *c, const char 
 
 static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_rule *rule) {
     ckpt_err e = ckpt__folder_enter(c->f, c->ix, c->rank);
+    if (e == CKPT_OK) e = ckpt__folder_note_listings(c);
     if (e == CKPT_OK) e = ckpt__folder_scan(c->f, c->ix);
     if (e != CKPT_OK) return e;
     ckpt__folder_mark_strays(c->ix);

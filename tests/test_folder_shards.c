@@ -638,7 +638,7 @@ static void test_split_rivals(void **state) {
 }
 
 // What happens before a call of the system that one split makes: another split into the same directory, or somebody who tidies up.
-static struct { const char *path, *tidy; int at, seen; bool busy; } moment;
+static struct { const char *path, *tidy, *to; int at, seen; bool busy; } moment;
 
 static void split_between(const char *name, const char *path) {
     (void)name;
@@ -890,6 +890,61 @@ static void test_split_late(void **state) {
     }
 }
 
+// A split is made and ended in an old directory while gc verifies the damaged one before it.
+static void split_old(const ckpt_progress *p, void *user) {
+    (void)user;
+    if (moment.busy || strstr(p->name, "/ep1") == NULL) return;
+    moment.busy = true;
+    moment.to = util_join(moment.tidy, "ep2");
+    rival.err = convert(util_join(moment.tidy, "ep3"), moment.to, 1, ".pt", false, NULL);
+}
+
+// The same while gc, which has lost the index, has found one of the two old ones, and not yet the other.
+static void split_found(const char *name, const char *path) {
+    bool one = ckpt__txt_ends(path, "/ep1/.metadata"), two = ckpt__txt_ends(path, "/ep2/.metadata");
+    if (moment.busy || strcmp(name, "open") != 0 || (!one && !two)) return;
+    const char *to = util_join(moment.tidy, one ? "ep1" : "ep2");
+    if (moment.to == NULL) moment.to = to;
+    if (strcmp(moment.to, to) == 0) return;
+    moment.busy = true;
+    rival.err = convert(util_join(moment.tidy, "ep3"), moment.to, 1, ".pt", false, NULL);
+}
+
+// Nor does rotation let go what a split puts in place of what was old, whatever gc does first.
+static void test_split_of_old(void **state) {
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        memset(&moment, 0, sizeof moment);
+        moment.tidy = make_damaged();
+        ok(convert(make_file(util_join(moment.tidy, "../one.pt"), 30), util_join(moment.tidy, "ep3"), 1, ".pt", false, NULL));
+        if (lost) assert_int_equal(unlink(util_join(moment.tidy, ".ckpt-index.jsonl")), 0);
+        rival.err = CKPT_MISMATCH;
+        ckpt_folder_desc d;
+        ckpt_gc_desc g;
+        memset(&d, 0, sizeof d);
+        memset(&g, 0, sizeof g);
+        d.folder = moment.tidy;
+        d.logger.fn = note_spared;
+        if (!lost) d.progress.fn = split_old;
+        g.num_checkpoints_to_keep = 1;
+        g.damaged = true;
+        g.removed = count_removed;
+        spared = gone = 0;
+        ckpt_folder *f = NULL;
+        ok(ckpt_folder_open(&f, &d));
+        if (lost) fault_set_spy(split_found);
+        ckpt_err e = ckpt_folder_gc(f, &g);
+        fault_set_spy(NULL);
+        ckpt_folder_close(f);
+        ok(e);
+        ok(rival.err);
+        assert_int_equal(spared, 1);
+        assert_int_equal(gone, 1);
+        ok(ckpt_verify(moment.to, NULL));
+        ok(ckpt_verify(util_join(moment.tidy, "ep3"), NULL));
+    }
+}
+
 // What a clock that is ahead has dated, or a copy that kept its time, goes like any other.
 static void test_split_ahead(void **state) {
     (void)state;
@@ -1076,7 +1131,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared), cmocka_unit_test(test_merge_into_itself),
     cmocka_unit_test(test_split_rivals_calls), cmocka_unit_test(test_split_without_locks), cmocka_unit_test(test_split_tidied),
     cmocka_unit_test(test_split_tidied_calls), cmocka_unit_test(test_split_lock_of_others), cmocka_unit_test(test_split_spared),
-    cmocka_unit_test(test_split_late), cmocka_unit_test(test_split_ahead),
+    cmocka_unit_test(test_split_late), cmocka_unit_test(test_split_of_old), cmocka_unit_test(test_split_ahead),
     cmocka_unit_test(test_split_lock_of_dead),
     cmocka_unit_test(test_split_whole),
     cmocka_unit_test(test_no_memory_convert),
