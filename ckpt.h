@@ -1236,7 +1236,8 @@ typedef struct ckpt_gc_desc {
     int         num_checkpoints_to_keep;
     int         keep_every;             // beyond those, every Nth save (0: none), and those of which the index has lost which
                                         // save they are; CKPT_ARG when it has of all
-    const char *keep_best;              // "min" or "max": the best recorded metric stays too; CKPT_ARG when none has one
+    const char *keep_best;              // "min" or "max": the best recorded metric stays too, and those whose metric the index
+                                        // has lost; CKPT_ARG when none has one
     bool        damaged;                // delete what was found to be damaged, and is when it is looked at now
                                         // (what cannot be read stays)
     bool        dry_run;                // report only
@@ -59451,20 +59452,24 @@ static ckpt_err ckpt__folder_choose(const ckpt__folder_change *c, const ckpt__in
 // The best can only stay where metrics are known, and without the index they are not.
 static ckpt_err ckpt__folder_check_best(const ckpt__folder_change *c, const ckpt__index_rule *rule) {
     const ckpt__index *ix = c->ix;
-    size_t known = 0, goes = 0;
+    ckpt__index_rule best = *rule;
+    size_t known = 0, goes = 0, stays = 0;
+    best.every = 0;                     // ckpt__folder_check_every tells of what that rule lets stay
     for (size_t i = 0; i < ix->count; i++) {
         const ckpt__index_line *l = &ix->lines[i];
         bool has = l->has_metric && ckpt__mem_is_finite(&l->metric);
         known += has && ckpt__index_counts(l);
         goes += !has && (l->leaves || l->spared) && ckpt__index_counts(l);
+        bool again = l->stray && !l->apart && ix->damaged;      // or a copy: its line may be one of those that are lost
+        stays += (l->spared || again) && ckpt__index_may_stay(&best, l);
     }
-    if (rule->best == 0 || goes == 0) return CKPT_OK;
-    if (known == 0)
+    if (rule->best == 0 || rule->keep == CKPT_KEEP_ALL) return CKPT_OK;
+    if (known == 0 && goes > 0)
         return ckpt__error_set(CKPT_ARG, "nothing was deleted in %s: none of its checkpoints has a recorded metric, so that "
                                "nobody knows the best%s", ix->folder, ix->lost ? " (its index is lost)" : "");
-    if (ix->lost || ix->damaged)
-        ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s: the index was damaged, and %llu of the old checkpoints have no "
-                        "metric: what the index has lost may be the best, and stays", ix->folder, (unsigned long long)goes);
+    if (stays > 0)
+        ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s: the index has lost the metric of %llu checkpoints: any may be the "
+                        "best, and stays", ix->folder, (unsigned long long)stays);
     return CKPT_OK;
 }
 

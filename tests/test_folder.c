@@ -517,6 +517,54 @@ static void test_best_unknown(void **state) {
     }
 }
 
+static char best_said[300];
+
+static void hear_best(ckpt_log_level level, const char *msg, void *user) {
+    (void)user;
+    if (level == CKPT_LOG_WARN && strstr(msg, "may be the best") != NULL) snprintf(best_said, sizeof best_said, "%s", msg);
+}
+
+// gc says how many stay for a metric that the index has lost, also when a saver has written that anew; what never had one goes.
+static void test_best_lost(void **state) {
+    (void)state;
+    for (int anew = 0; anew < 2; anew++) {
+        const char *dir = util_temp_dir(), *index = util_join(dir, ".ckpt-index.jsonl");
+        for (int life = 0; life < 2 + anew; life++) {
+            ckpt_timestamp t;
+            memset(&t, 0, sizeof t);
+            run *r = run_new(dir);
+            r->d.num_checkpoints_to_keep = CKPT_KEEP_ALL;
+            r->d.weights_only = true;
+            r->d.keep_best = life > 0 ? "min:state/metrics/loss" : NULL;
+            run_open(r);
+            if (life > 0) ok(ckpt_saver_resume(r->s, &t));
+            for (int i = life == 0 ? 1 : 3; i <= (life == 0 ? 2 : 6) && life < 2; i++) run_save(r, i);     // step * 5 % 11
+            run_end(r);
+            char *text = util_read(index, NULL), *line = strstr(text, "\"ba4.pt\"");
+            if (life == 1) util_flip(index, (uint64_t)(line - text), 1);
+        }
+        for (int again = 0; again < 2; again++) {
+            ckpt_folder *f = NULL;
+            ckpt_folder_desc d;
+            ckpt_gc_desc g;
+            memset(&d, 0, sizeof d);
+            memset(&g, 0, sizeof g);
+            d.folder = dir;
+            d.logger.fn = hear_best;
+            g.num_checkpoints_to_keep = 1;
+            g.keep_best = "min";
+            best_said[0] = 0;
+            ok(ckpt_folder_open(&f, &d));
+            ok(ckpt_folder_gc(f, &g));
+            ckpt_folder_close(f);
+            assert_string_equal(names_in(dir), "ba4.pt ba5.pt ba6.pt latest.pt");
+            bool told = strstr(best_said, "the metric of 1 checkpoints") != NULL;
+            assert_int_equal(told, anew || !again);                         // what gc itself has found counts as a copy then
+
+        }
+    }
+}
+
 // Nor is it known which of weights alone are every second save: all of them stay, and with the index those go that may.
 static void test_every_unknown(void **state) {
     (void)state;
@@ -1352,7 +1400,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_pinned_only_unlisted), cmocka_unit_test(test_link_to_what_goes),
         cmocka_unit_test(test_target_unseen),
         cmocka_unit_test(test_never_seen),
-        cmocka_unit_test(test_best_unknown), cmocka_unit_test(test_every_unknown), cmocka_unit_test(test_no_runs_folder),
+        cmocka_unit_test(test_best_unknown), cmocka_unit_test(test_best_lost),
+        cmocka_unit_test(test_every_unknown), cmocka_unit_test(test_no_runs_folder),
         cmocka_unit_test(test_pin_while_opening),
         cmocka_unit_test(test_pin_is_of_one),
         cmocka_unit_test(test_remove_is_of_one),
