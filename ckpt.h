@@ -17471,10 +17471,8 @@ static int ckpt__index_compare_named(const ckpt_timestamp *t, unsigned named, co
     return 0;
 }
 
-// The place of a line of whose time only the name tells: behind the last one that is not of a later time, or not written later.
-// The counters that the name lacks, and that a time is compared by first, are then those of the line before: with zeros in them
-// the newest would be the oldest of all.
-static size_t ckpt__index_place_vague(const ckpt__index *ix, ckpt__index_line *l) {
+// Behind the last line that is not of a later time by what a name says, or not written later.
+static size_t ckpt__index_behind_named(const ckpt__index *ix, const ckpt__index_line *l) {
     size_t at = ix->count;
     for (; at > 0; at--) {
         const ckpt__index_line *o = &ix->lines[at - 1];
@@ -17482,13 +17480,34 @@ static size_t ckpt__index_place_vague(const ckpt__index *ix, ckpt__index_line *l
         if (c == 0) c = l->saved_at < o->saved_at ? -1 : l->saved_at > o->saved_at;
         if (c > 0 || (c == 0 && strcmp(l->name, o->name) > 0)) break;
     }
-    const ckpt_timestamp *before = at > 0 ? &ix->lines[at - 1].t : &l->t;
+    return at;
+}
+
+// The latest time of those that are not of a later one by what the name of `l` says; NULL: there are none.
+static const ckpt_timestamp *ckpt__index_time_before(const ckpt__index *ix, const ckpt__index_line *l) {
+    const ckpt_timestamp *before = NULL;
+    for (size_t i = 0; i < ix->count; i++) {
+        const ckpt_timestamp *t = &ix->lines[i].t;
+        if (ix->lines[i].others || ckpt__index_compare_named(&l->t, l->named, t) < 0) continue;
+        if (before == NULL || ckpt__time_compare(t, before) > 0) before = t;
+    }
+    return before;
+}
+
+// The place of a line of whose time only the name tells. Where its number is known, or its batch, which times are compared by
+// first, it has a place like any other: what is of a future that the run went back from must not become the newest. The counters
+// that the name lacks are then those of the time before: with zeros in them the newest would be the oldest of all.
+static size_t ckpt__index_place_vague(const ckpt__index *ix, ckpt__index_line *l) {
+    bool placed = l->number != 0 || (l->named & 1u << CKPT__NAME_BATCH) != 0;
+    size_t at = placed ? ckpt__index_place(ix, l) : ckpt__index_behind_named(ix, l);
+    const ckpt_timestamp *before = ckpt__index_time_before(ix, l);
+    l->vague = false;
+    if (before == NULL) return at;
     if ((l->named & 1u << CKPT__NAME_BATCH) == 0) l->t.batch = before->batch;
     if ((l->named & 1u << CKPT__NAME_EPOCH) == 0) l->t.epoch = before->epoch;
     if ((l->named & 1u << CKPT__NAME_SAMPLE) == 0) l->t.sample = before->sample;
     if ((l->named & 1u << CKPT__NAME_TOKEN) == 0) l->t.token = before->token;
     l->t.iteration = before->iteration;
-    l->vague = false;
     return at;
 }
 
@@ -17557,8 +17576,8 @@ static void ckpt__index_sort(ckpt__index *ix) {
     for (size_t i = 0; i < count && ix->slots != NULL; i++) ckpt__index_fill_slot(ix, i);
 }
 
-// Puts the lines of whose time only the names tell among those that are known, when all of these are. The list holds lines by
-// value, in the order of what the names say.
+// Puts the lines of whose time only the names tell among those that are known, when all of these are: those with a number, then
+// the others. The list holds lines by value, in the order of what the names say.
 static ckpt_err ckpt__index_place_named(ckpt__index *ix) {
     size_t count = 0, kept = 0, put = 0;
     for (size_t i = 0; i < ix->count; i++) count += ix->lines[i].vague;
@@ -17566,8 +17585,11 @@ static ckpt_err ckpt__index_place_named(ckpt__index *ix) {
     ckpt__index_line *list = (ckpt__index_line *)ckpt__mem_alloc(&ix->allocator, count * sizeof *list);
     if (list == NULL) return CKPT_NOMEM;
     for (size_t i = 0; i < ix->count; i++) {
-        if (ix->lines[i].vague) list[put++] = ix->lines[i];
-        else ix->lines[kept++] = ix->lines[i];
+        if (ix->lines[i].vague && ix->lines[i].number != 0) list[put++] = ix->lines[i];
+    }
+    for (size_t i = 0; i < ix->count; i++) {
+        if (ix->lines[i].vague && ix->lines[i].number == 0) list[put++] = ix->lines[i];
+        else if (!ix->lines[i].vague) ix->lines[kept++] = ix->lines[i];
     }
     ix->count = kept;
     ckpt__index_sort(ix);               // they were put in beside the others

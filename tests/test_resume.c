@@ -1375,6 +1375,63 @@ static void test_unread_in_order(void **state) {
     }
 }
 
+// Names tell where a file belongs only as far as nothing else does: a file whose number is known, or one of a future that the run went
+// back from, is not the newest because its name is.
+static void test_named_in_another_future(void **state) {
+    (void)state;
+    static const char *const ignored[] = { "state/timestamp/*" };
+    static const struct { const char *filename; bool weights; int steps[5], loses, resumed; const char *order; } rows[] = {  // loses: a line; -1: all
+        { "ba{batch}.pt", false, { 100, 200, 150 },           -1, 150, "100 200a 150" },
+        { "ba{batch}.pt", false, { 100, 200, 150 },            1, 150, "100 200a 150" },
+        { "ep{epoch}.pt", false, { 100, 200, 150 },           -1, 150, "100 200a 150" },
+        { "ep{epoch}.pt", false, { 100, 200, 150 },            1, 150, "100 200a 150" },
+        { "ep{epoch}.pt", false, { 100, 200, 150 },            0, 150, "100 200a 150" },
+        { "ep{epoch}.pt", false, { 100, 200, 150 },            2, 150, "100 200a 150" },
+        { "ba{batch}.pt", true,  { 100, 200, 300, 150, 160 },  1, 160, "100 200a 300a 150 160" },
+        { "ep{epoch}-ba{batch}.pt", true, { 100, 200, 300, 150, 160 }, 1, 160, "100 200a 300a 150 160" },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        const char *dir = util_temp_dir(), *index = util_join(dir, CKPT__INDEX_FILE);
+        const char *seen = "";
+        for (int again = 0; again < 2; again++) {
+            run *r = epochs_new(dir, rows[i].filename);
+            r->d.weights_only = rows[i].weights;
+            r->d.ignore_keys = ignored;
+            r->d.ignore_keys_count = rows[i].weights ? 0 : 1;
+            r->d.num_checkpoints_to_keep = again ? 2 : CKPT_KEEP_ALL;
+            run_open(r);
+            for (int k = 0; k < 5 && rows[i].steps[k] > 0 && !again; k++) {
+                ckpt_timestamp t = at_epoch(rows[i].steps[k] / 10);
+                ok(ckpt_saver_save(r->s, &t));
+            }
+            if (!again) {
+                run_end(r);
+                char *text = util_read(index, NULL), *line = text;
+                for (int k = 0; k < rows[i].loses; k++) line = strchr(line, '\n') + 1;
+                line[2] = '?';
+                if (rows[i].loses < 0) assert_int_equal(unlink(index), 0);
+                else util_write_text(index, text);
+                continue;
+            }
+            ckpt_timestamp t = at_batch(0);
+            ok(ckpt_saver_resume(r->s, &t));
+            for (size_t k = 0; k < r->s->index.count; k++) {
+                const ckpt__index_line *l = &r->s->index.lines[k];
+                int step = atoi(&l->name[2]) * (l->name[0] == 'e' ? 10 : 1);
+                if (strstr(l->name, "-ba") != NULL) step = atoi(strstr(l->name, "-ba") + 3);
+                seen = util_fmt("%s%s%d%s", seen, k > 0 ? " " : "", step, l->state == CKPT__INDEX_ABANDONED ? "a" : "");
+            }
+            if (strcmp(seen, rows[i].order) != 0) fail_msg("case %d: %s", i, seen);
+            ckpt_timestamp next = at_epoch(rows[i].resumed / 10 + 1);
+            ok(ckpt_saver_save(r->s, &next));
+            ok(ckpt_saver_wait(r->s, 0));
+            assert_int_equal(r->s->index.count, 2);
+            assert_int_equal(r->s->index.lines[0].number, rows[i].weights ? 5 : 3);
+            run_end(r);
+        }
+    }
+}
+
 // One that is damaged has no metric, and goes.
 static void test_damaged_is_not_best(void **state) {
     (void)state;
@@ -1461,6 +1518,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_device_fails),
         cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_attached_unwritten), cmocka_unit_test(test_replaced_is_best), cmocka_unit_test(test_unread_is_best),
         cmocka_unit_test(test_damaged_is_not_best), cmocka_unit_test(test_unread_in_order),
+        cmocka_unit_test(test_named_in_another_future),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2963,6 +2963,42 @@ static void test_listed_in_order(void **state) {
     ckpt__index_free(&r.ledger);
 }
 
+// One of a future that the run went back from, whose name has the batch, stands where it was: it is not the newest.
+static void test_listed_in_another_future(void **state) {
+    (void)state;
+    static const int batches[] = { 100, 300, 150, 160 }, numbers[] = { 1, 3, 4, 5 }, want[] = { 100, 200, 300, 150, 160 };
+    ckpt_allocator a = { NULL, NULL };
+    ckpt_name_desc d;
+    ckpt__remote r;
+    ckpt__index listed, copy;
+    ckpt__index_line line;
+    memset(&r, 0, sizeof r);
+    memset(&d, 0, sizeof d);
+    memset(&line, 0, sizeof line);
+    ok(ckpt__index_init(&r.ledger, &a, util_temp_dir()));
+    ok(ckpt__index_init(&listed, &a, r.ledger.folder));
+    ok(ckpt__index_init(&copy, &a, r.ledger.folder));
+    for (int i = 0; i < 4; i++) {
+        line.name = util_fmt("ba%d.pt", batches[i]);
+        line.number = (uint64_t)numbers[i];
+        line.t.batch = batches[i];
+        line.saved_at = 1e9 + i;
+        ok(ckpt__index_insert(&r.ledger, r.ledger.count, &line));
+    }
+    ckpt__remote_lister l = { &listed, "ba{batch}.pt", &d };
+    for (int i = 0; i < 5; i++) ok(ckpt__remote_list_one(util_fmt("ba%d.pt", want[i]), 1, &l));
+    ok(ckpt__remote_adopt(&r, &listed, &copy));
+    ckpt__index_settle(&r.ledger);
+    assert_int_equal(r.ledger.count, 5);
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(r.ledger.lines[i].t.batch, want[i]);
+        assert_int_equal(r.ledger.lines[i].state, i == 1 || i == 2 ? CKPT__INDEX_ABANDONED : CKPT__INDEX_SAVED);
+    }
+    ckpt__index_free(&listed);
+    ckpt__index_free(&copy);
+    ckpt__index_free(&r.ledger);
+}
+
 // The link of one checkpoint could not be put, then neither could that of the next, and now the first is tried again: it must not be put
 // any more, for the answer of the second may have been lost. That is no reason to remove what the link leads to.
 static void test_link_leads_to_an_older_one(void **state) {
@@ -4252,7 +4288,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_listing_of_an_earlier_save),
         cmocka_unit_test(test_left_and_one_unseen),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order),
-        cmocka_unit_test(test_listed_in_order), cmocka_unit_test(test_link_leads_to_an_older_one),
+        cmocka_unit_test(test_listed_in_order), cmocka_unit_test(test_listed_in_another_future), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
         cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_at_each_start), cmocka_unit_test(test_removal_fails_for_one),
         cmocka_unit_test(test_removal_refused_for_some_time), cmocka_unit_test(test_removal_refused_for_another),
