@@ -51112,6 +51112,58 @@ static bool ckpt__saver_is_replaced(ckpt_saver *s, const ckpt__remote *r, const 
     return at >= 0 && r->ledger.lines[at].number > line->number;
 }
 
+// What the ledgers tell of a line whose number is but a guess: the number of what has its name there, 0: nothing has; and whether
+// its time is behind all that is there of what this run goes on from. With the turn.
+static uint64_t ckpt__saver_number_there(ckpt_saver *s, const ckpt__index_line *line, bool *newest) {
+    uint64_t number = 0;
+    ckpt__buf name, link;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    *newest = true;
+    for (int k = 0; k < s->remote_count; k++) {
+        const ckpt__index *ledger = &s->remotes[k].ledger;
+        bool named = ckpt__saver_remote_names(s, &s->remotes[k], &line->t, &name, &link) == CKPT_OK;
+        int at = named ? ckpt__index_find(ledger, name.data) : -1;
+        if (at >= 0 && !ledger->lines[at].others) number = ledger->lines[at].number;
+        *newest = *newest && named;
+        for (size_t i = 0; i < ledger->count && *newest; i++) {
+            const ckpt__index_line *o = &ledger->lines[i];
+            bool counts = !o->others && o->state == CKPT__INDEX_SAVED;
+            *newest = !counts || ckpt__time_compare(&line->t, &o->t) > 0;
+        }
+    }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    return number;
+}
+
+// A number that was counted in the folder may be that of another save in a ledger, which would be taken for this one: it would
+// not be sent, and its file would not have to stay. So it gets the one of what has its name there; one that nobody entered
+// anywhere, as its process was killed, is a new save. With the turn.
+static void ckpt__saver_count_guessed(ckpt_saver *s) {
+    size_t known = s->index.count;                      // behind the last one whose number is its own
+    while (known > 0 && (s->index.lines[known - 1].guessed || s->index.lines[known - 1].others)) known--;
+    uint64_t last = known > 0 ? s->index.lines[known - 1].number : 0, most = 0;
+    for (int k = 0; k < s->remote_count; k++) {
+        uint64_t next = ckpt__index_next_number(&s->remotes[k].ledger);
+        if (next - 1 > most) most = next - 1;
+    }
+    bool alone = s->layout == CKPT__SAVER_WHOLE;        // ranks with files of their own agree on numbers
+    for (size_t i = known; i < s->index.count && s->books && alone && most > 0; i++) {
+        ckpt__index_line *l = &s->index.lines[i];
+        bool newest = false;
+        if (l->others || l->stray || l->found || ckpt__index_is_folder(l->name)) continue;
+        uint64_t there = ckpt__saver_number_there(s, l, &newest), number = l->number;
+        if (there > last) number = there;
+        else if (there == 0 && newest && number <= most) number = s->number + 1;
+        last = number > last ? number : last + 1;       // they stand in this order
+        ckpt__os_mutex_lock(&s->shared->lock);
+        l->number = last;
+        ckpt__os_mutex_unlock(&s->shared->lock);
+        if (last > s->number) s->number = last;
+    }
+}
+
 // How many newer saves of this run are in this store, or on their way there?
 static size_t ckpt__saver_count_later(const ckpt__remote *r, uint64_t number) {
     size_t later = 0;
@@ -51484,6 +51536,7 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
     for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_claim_link(s, &s->remotes[i]);
     for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) e = ckpt__saver_take_up(s, &s->remotes[i]);
     ckpt__saver_enter(s);
+    ckpt__saver_count_guessed(s);
     ckpt__saver_weigh_all(s);
     ckpt__saver_drop_late(s);
     ckpt__saver_leave(s);
@@ -53827,6 +53880,7 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     if (e == CKPT_OK) e = ckpt__resume_follow_latest(s);
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &s->index, s->filename);
     if (e == CKPT_OK) e = ckpt__saver_measure(s);
+    ckpt__saver_count_guessed(s);
     ckpt__index_settle(&s->index);
     if (e == CKPT_OK && rebuilt && s->index.count > 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index of %s was lost or damaged; %llu checkpoints were found by their "

@@ -1917,6 +1917,46 @@ static void test_failed_before_it_opened(void **state) {
     bucket_end(b);
 }
 
+// A process was killed after a file had its name and before the index had its line, and the file does not say which save it is: the number
+// that it is given is none that the ledger has, or it would be taken for what is in the store. What is there by its name is known for that.
+static void test_left_without_a_number(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {           // 0: all go from the folder; 1: the store keeps two; 2: all stay, and the index is lost
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir(), *left = util_temp_dir();
+        run *o = run_new(left);
+        o->d.weights_only = true;
+        run_open(o);
+        for (int i = 1; i <= 4; i++) run_save(o, i);
+        run_end(o);
+        for (int life = 0; life < 2; life++) {
+            remote_run m = remote_new(dir, b);
+            m.r->d.weights_only = true;
+            m.r->d.num_checkpoints_to_keep = k == 2 ? CKPT_KEEP_ALL : CKPT_KEEP_NONE;
+            m.r->d.num_remote_to_keep = k == 1 ? 2 : 0;
+            run_open(m.r);
+            ckpt_timestamp t = at_batch(0);
+            ckpt_err e = ckpt_saver_resume(m.r->s, &t);
+            assert_int_equal(e, life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+            if (life == 1) assert_int_equal(t.batch, 4);
+            for (int i = life == 0 ? 1 : 5; i <= (life == 0 ? 3 : 5); i++) save_wait(&m, i);
+            for (size_t i = 0; i < m.r->s->index.count; i++) {
+                const ckpt__index_line *l = &m.r->s->index.lines[i];
+                assert_true(l->t.batch < 4 ? l->number == (uint64_t)l->t.batch : i == 0 || l->number > l[-1].number);
+            }
+            if (life == 1) assert_string_equal(names_in(dir), k == 2 ? "ba2.pt ba3.pt ba4.pt ba5.pt latest.pt" : "");
+            remote_end(&m);
+            if (life == 1) continue;
+            assert_int_equal(rename(util_join(left, "ba4.pt"), util_join(dir, "ba4.pt")), 0);
+            if (k == 2) assert_int_equal(unlink(util_join(dir, CKPT__INDEX_FILE)), 0);
+            if (k == 2) assert_int_equal(unlink(util_join(dir, "ba1.pt")), 0);
+        }
+        assert_string_equal(bucket_names(b), k == 1 ? "run%ba4.pt run%ba5.pt run%latest.pt.symlink" :
+                                             "run%ba1.pt run%ba2.pt run%ba3.pt run%ba4.pt run%ba5.pt run%latest.pt.symlink");
+        bucket_end(b);
+    }
+}
+
 // Makes an index, or a ledger, say of 1 that it has yet to come to the store.
 static void set_back(const char *dir, const char *file) {
     ckpt__index ix;
@@ -4288,7 +4328,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_listing_of_an_earlier_save),
         cmocka_unit_test(test_left_and_one_unseen),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order),
-        cmocka_unit_test(test_listed_in_order), cmocka_unit_test(test_listed_in_another_future), cmocka_unit_test(test_link_leads_to_an_older_one),
+        cmocka_unit_test(test_listed_in_order),
+        cmocka_unit_test(test_left_without_a_number), cmocka_unit_test(test_listed_in_another_future), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
         cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_at_each_start), cmocka_unit_test(test_removal_fails_for_one),
         cmocka_unit_test(test_removal_refused_for_some_time), cmocka_unit_test(test_removal_refused_for_another),
