@@ -59025,14 +59025,14 @@ typedef struct ckpt__folder_change {
 } ckpt__folder_change;
 
 // The saver's lock: nobody writes here while files are deleted.
-static ckpt_err ckpt__folder_lock(const ckpt_folder *f, int rank, double patience, int *fd, ckpt__buf *path) {
+static ckpt_err ckpt__folder_lock(const ckpt_folder *f, int rank, double most, int *fd, ckpt__buf *path) {
     *fd = -1;
     ckpt__buf_init(path, &f->allocator);
     ckpt__buf_fmt(path, "%s" CKPT__FOLDER_LOCK, f->index.folder);
     if (rank > 0) ckpt__buf_fmt(path, "-rank%d", rank);
     bool tool = false;
     ckpt_err e = path->err;
-    if (e == CKPT_OK) e = ckpt__os_lock_soon(fd, ckpt__buf_cstr(path), true, patience, &f->logger, &tool);
+    if (e == CKPT_OK) e = ckpt__os_lock_soon(fd, ckpt__buf_cstr(path), true, most, &f->logger, &tool);
     if (e == CKPT_EXISTS) e = ckpt__error_prefix(e, tool ? "another process removes checkpoints in %s" : "a saver has %s open",
                                                  f->index.folder);
     return e == CKPT_UNSUPPORTED ? CKPT_OK : e;
