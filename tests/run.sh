@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh: builds and runs every test. The last line is "N passed, N failed, N skipped"; the status is 0 when nothing failed.
 #
-#   sh tests/run.sh                  all of it: 17 minutes on two quick cores, twice that on slow ones
+#   sh tests/run.sh                  all of it: 15 to 30 minutes on two cores, by their speed
 #   sh tests/run.sh --only PATTERN   jobs whose name contains PATTERN (a shell pattern; may be given several times)
 #   sh tests/run.sh --fast           a cut for use while editing: one build of each unit test, few compilers, no faults, no slow scripts
 #   sh tests/run.sh --fuzz           the fuzzers alone, a minute each (the default run replays their corpora and fuzzes 3 seconds)

@@ -2969,74 +2969,73 @@ static void test_told_in_the_other_order(void **state) {
     ckpt__index_free(&r.ledger);
 }
 
+// A ledger, and what a listing tells.
+typedef struct adoption { ckpt__remote r; ckpt__index listed, copy; ckpt_name_desc names; } adoption;
+
+static void adoption_new(adoption *p) {
+    ckpt_allocator a = { NULL, NULL };
+    memset(p, 0, sizeof *p);
+    ok(ckpt__index_init(&p->r.ledger, &a, util_temp_dir()));
+    ok(ckpt__index_init(&p->listed, &a, p->r.ledger.folder));
+    ok(ckpt__index_init(&p->copy, &a, p->r.ledger.folder));
+}
+
+static void adoption_end(adoption *p) {
+    ckpt__index_free(&p->listed);
+    ckpt__index_free(&p->copy);
+    ckpt__index_free(&p->r.ledger);
+}
+
 // What a listing tells of by names that have only some of the counters stands among the saves that are known: what another machine has
 // saved last is not the oldest of all, which rotation would take first.
 static void test_listed_in_order(void **state) {
     (void)state;
-    ckpt_allocator a = { NULL, NULL };
-    ckpt_name_desc d;
-    ckpt__remote r;
-    ckpt__index listed, copy;
+    adoption p;
     ckpt__index_line line;
-    memset(&r, 0, sizeof r);
-    memset(&d, 0, sizeof d);
     memset(&line, 0, sizeof line);
-    ok(ckpt__index_init(&r.ledger, &a, util_temp_dir()));
-    ok(ckpt__index_init(&listed, &a, r.ledger.folder));
-    ok(ckpt__index_init(&copy, &a, r.ledger.folder));
+    adoption_new(&p);
     for (int i = 2; i <= 3; i++) {
         line.name = i == 2 ? util_fmt("ep2.pt") : util_fmt("ep3.pt");
         line.number = (uint64_t)i;
         line.t.epoch = i;
         line.t.batch = 10 * i;
-        ok(ckpt__index_insert(&r.ledger, r.ledger.count, &line));
+        ok(ckpt__index_insert(&p.r.ledger, p.r.ledger.count, &line));
     }
-    ckpt__remote_lister l = { &listed, "ep{epoch}.pt", &d };
+    ckpt__remote_lister l = { &p.listed, "ep{epoch}.pt", &p.names };
     for (int i = 4; i >= 1; i--) ok(ckpt__remote_list_one(util_fmt("ep%d.pt", i), 1, &l));
-    ok(ckpt__remote_adopt(&r, &listed, &copy));
-    assert_int_equal(r.ledger.count, 4);
-    for (size_t i = 0; i < r.ledger.count; i++) assert_int_equal(r.ledger.lines[i].t.epoch, i + 1);
-    ckpt__index_settle(&r.ledger);
-    for (size_t i = 0; i < r.ledger.count; i++) assert_int_equal(r.ledger.lines[i].state, CKPT__INDEX_SAVED);
-    ckpt__index_free(&listed);
-    ckpt__index_free(&copy);
-    ckpt__index_free(&r.ledger);
+    ok(ckpt__remote_adopt(&p.r, &p.listed, &p.copy));
+    assert_int_equal(p.r.ledger.count, 4);
+    for (size_t i = 0; i < p.r.ledger.count; i++) assert_int_equal(p.r.ledger.lines[i].t.epoch, i + 1);
+    ckpt__index_settle(&p.r.ledger);
+    for (size_t i = 0; i < p.r.ledger.count; i++) assert_int_equal(p.r.ledger.lines[i].state, CKPT__INDEX_SAVED);
+    adoption_end(&p);
 }
 
 // One of a future that the run went back from, whose name has the batch, stands where it was: it is not the newest.
 static void test_listed_in_another_future(void **state) {
     (void)state;
     static const int batches[] = { 100, 300, 150, 160 }, numbers[] = { 1, 3, 4, 5 }, want[] = { 100, 200, 300, 150, 160 };
-    ckpt_allocator a = { NULL, NULL };
-    ckpt_name_desc d;
-    ckpt__remote r;
-    ckpt__index listed, copy;
+    adoption p;
     ckpt__index_line line;
-    memset(&r, 0, sizeof r);
-    memset(&d, 0, sizeof d);
     memset(&line, 0, sizeof line);
-    ok(ckpt__index_init(&r.ledger, &a, util_temp_dir()));
-    ok(ckpt__index_init(&listed, &a, r.ledger.folder));
-    ok(ckpt__index_init(&copy, &a, r.ledger.folder));
+    adoption_new(&p);
     for (int i = 0; i < 4; i++) {
         line.name = util_fmt("ba%d.pt", batches[i]);
         line.number = (uint64_t)numbers[i];
         line.t.batch = batches[i];
         line.saved_at = 1e9 + i;
-        ok(ckpt__index_insert(&r.ledger, r.ledger.count, &line));
+        ok(ckpt__index_insert(&p.r.ledger, p.r.ledger.count, &line));
     }
-    ckpt__remote_lister l = { &listed, "ba{batch}.pt", &d };
+    ckpt__remote_lister l = { &p.listed, "ba{batch}.pt", &p.names };
     for (int i = 0; i < 5; i++) ok(ckpt__remote_list_one(util_fmt("ba%d.pt", want[i]), 1, &l));
-    ok(ckpt__remote_adopt(&r, &listed, &copy));
-    ckpt__index_settle(&r.ledger);
-    assert_int_equal(r.ledger.count, 5);
+    ok(ckpt__remote_adopt(&p.r, &p.listed, &p.copy));
+    ckpt__index_settle(&p.r.ledger);
+    assert_int_equal(p.r.ledger.count, 5);
     for (size_t i = 0; i < 5; i++) {
-        assert_int_equal(r.ledger.lines[i].t.batch, want[i]);
-        assert_int_equal(r.ledger.lines[i].state, i == 1 || i == 2 ? CKPT__INDEX_ABANDONED : CKPT__INDEX_SAVED);
+        assert_int_equal(p.r.ledger.lines[i].t.batch, want[i]);
+        assert_int_equal(p.r.ledger.lines[i].state, i == 1 || i == 2 ? CKPT__INDEX_ABANDONED : CKPT__INDEX_SAVED);
     }
-    ckpt__index_free(&listed);
-    ckpt__index_free(&copy);
-    ckpt__index_free(&r.ledger);
+    adoption_end(&p);
 }
 
 // The link of one checkpoint could not be put, then neither could that of the next, and now the first is tried again: it must not be put
