@@ -35,6 +35,7 @@ typedef struct scene {
     ckpt_snapshot snapshot;
     unsigned     seed;
     int          life;
+    struct stat  link;                      // as latest was before this life; st_ino 0: there was none
 } scene;
 
 static unsigned pick(scene *s, unsigned n) { return mortal_pick(&s->random, n); }
@@ -166,7 +167,11 @@ static void check(scene *s, const save *before, bool died) {
         ssize_t n = readlink(latest, to, sizeof to - 1);
         int batch = 0;
         HOLDS(n > 0 && sscanf(to, "ba%d.pt", &batch) == 1 && batch >= told, util_fmt("latest leads to %s", to));
-        bool by_hand = batch <= s->last && !before[batch].whole && (batch <= s->m->resumed || !s->m->saves[batch].started);
+        // Somebody took away what it leads to, and this life began to save that again, but died before it came to the link.
+        struct stat now;
+        bool untouched = lstat(latest, &now) == 0 && now.st_ino == s->link.st_ino && now.st_mtim.tv_sec == s->link.st_mtim.tv_sec &&
+                         now.st_mtim.tv_nsec == s->link.st_mtim.tv_nsec;
+        bool by_hand = batch <= s->last && !before[batch].whole && (batch <= s->m->resumed || !s->m->saves[batch].started || untouched);
         HOLDS(batch <= s->last && (s->m->saves[batch].whole || by_hand), util_fmt("latest leads to %s, which is not whole", to));
     }
     HOLDS(s->kept == NULL || util_exists(s->kept), "somebody's own copy is gone");
@@ -231,6 +236,8 @@ static void scenario(scene *s, int lives) {
         unsigned waits = pick(s, 65536);
         if (expected + count + 1 >= BATCHES) break;
         memcpy(before, s->m->saves, sizeof before);
+        memset(&s->link, 0, sizeof s->link);
+        (void)lstat(util_join(s->dir, "latest.pt"), &s->link);
         for (int b = expected + 1; b < BATCHES; b++) s->m->saves[b].started = s->m->saves[b].told = false;
         s->m->saved = s->m->line = 0;
         s->m->resumed = expected;
