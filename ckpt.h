@@ -37765,6 +37765,17 @@ static ckpt__retry ckpt__send_last_words(const ckpt__retry *retry) {
     return r;
 }
 
+// Gives up what *m names, whose m->t is not looked at.
+static ckpt_err ckpt__send_ask_abort(ckpt_store *store, const ckpt__store_multi *m, const ckpt__retry *retry) {
+    ckpt__store_multi asked = *m;
+    ckpt__retry_loop l;
+    ckpt_err e = CKPT_OK;
+    asked.t = &l.t;
+    ckpt__retry_begin(&l, retry, "abort", asked.name);
+    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_abort(store, &asked);
+    return e;
+}
+
 // A whole one that failed and of which no record is kept: no later run can go on with what a store without parts has of it under
 // a hidden name, and that would stay there for a day. A full disk would stay full. The thread's sentence stays.
 static void ckpt__send_clean_whole(const ckpt__send_job *j) {
@@ -37772,8 +37783,6 @@ static void ckpt__send_clean_whole(const ckpt__send_job *j) {
     const ckpt__store_table *table = s->store->table;
     ckpt__error_record kept;
     ckpt__store_multi m;
-    ckpt__retry_loop l;
-    ckpt_err e = CKPT_OK;
     bool hides = table->begin == NULL && table->uploads != NULL && table->abort != NULL;
     if (!hides || s->record != NULL || s->mark == NULL || !s->reached) return;
     ckpt__error_take(&kept);
@@ -37781,10 +37790,7 @@ static void ckpt__send_clean_whole(const ckpt__send_job *j) {
     memset(&m, 0, sizeof m);
     m.name = s->name;
     m.mark = s->mark;
-    m.t = &l.t;
-    ckpt__retry_begin(&l, &r, "abort", s->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_abort(s->store, &m);
-    if (e != CKPT_OK)
+    if (ckpt__send_ask_abort(s->store, &m, &r) != CKPT_OK)
         ckpt__error_log(r.logger, CKPT_LOG_WARN, "what was sent of %s stays in the store until 'ckpt gc': %s", s->name,
                         ckpt__error_last.text);
     ckpt__error_last = kept;
@@ -37957,12 +37963,9 @@ static bool ckpt__send_is_own(const ckpt__send_record *r, const char *upload_id)
 // Gives an upload up that is not the record's.
 static void ckpt__send_give_up(ckpt__send_job *j, const char *upload_id) {
     ckpt__store_multi m;
-    ckpt__retry_loop l;
-    ckpt_err e = CKPT_OK;
-    ckpt__send_multi(j, &m, &l.t);
+    ckpt__send_multi(j, &m, NULL);
     m.upload_id = upload_id;
-    ckpt__retry_begin(&l, &j->retry, "abort", j->s->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_abort(j->s->store, &m);
+    (void)ckpt__send_ask_abort(j->s->store, &m, &j->retry);
 }
 
 // A request to begin whose reply was lost may have begun an upload that nobody knows of. Gives up those of this object that
@@ -38137,15 +38140,11 @@ static ckpt_err ckpt__send_complete(ckpt__send_job *j) {
 // Gives a half-done multipart up. The record is empty afterwards, unless the store refused.
 static ckpt_err ckpt__send_abort(ckpt_store *store, const char *name, ckpt__send_record *record, const ckpt__retry *retry) {
     ckpt__store_multi m;
-    ckpt__retry_loop l;
-    ckpt_err e = CKPT_OK;
     if (record->upload_id.len == 0 || store->table->abort == NULL) return CKPT_OK;
     memset(&m, 0, sizeof m);
     m.name = name;
-    m.t = &l.t;
     m.upload_id = ckpt__buf_cstr(&record->upload_id);
-    ckpt__retry_begin(&l, retry, "abort", name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_abort(store, &m);
+    ckpt_err e = ckpt__send_ask_abort(store, &m, retry);
     if (e == CKPT_NOT_FOUND) e = CKPT_OK;
     if (e == CKPT_OK) ckpt__send_record_clear(record);
     return e;
