@@ -51163,6 +51163,29 @@ static void ckpt__saver_count_guessed(ckpt_saver *s) {
     }
 }
 
+// A line that was made of its file has the file's time, which may be before that of its save: a server's clock dates files, or
+// the kernel's last tick. What the save itself had put would then be somebody's newer one. A ledger knows better; a file that was
+// written over since then is not taken for an older one. With the turn.
+static void ckpt__saver_date_remade(ckpt_saver *s) {
+    ckpt__buf name, link;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    for (size_t i = 0; i < s->index.count; i++) {
+        ckpt__index_line *l = &s->index.lines[i];
+        for (int k = 0; k < s->remote_count && l->remade && !l->others; k++) {
+            const ckpt__index *ledger = &s->remotes[k].ledger;
+            bool named = ckpt__saver_remote_names(s, &s->remotes[k], &l->t, &name, &link) == CKPT_OK;
+            int at = named ? ckpt__index_find(ledger, name.data) : -1;
+            if (at < 0 || ledger->lines[at].others || ledger->lines[at].saved_at <= l->saved_at) continue;
+            ckpt__os_mutex_lock(&s->shared->lock);
+            l->saved_at = ledger->lines[at].saved_at;
+            ckpt__os_mutex_unlock(&s->shared->lock);
+        }
+    }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+}
+
 // How many newer saves of this run are in this store, or on their way there?
 static size_t ckpt__saver_count_later(const ckpt__remote *r, uint64_t number) {
     size_t later = 0;
@@ -51533,6 +51556,9 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
     for (int i = 0; i < d->uploaders_count && e == CKPT_OK; i++) e = ckpt__saver_add_remote(s, d->uploaders[i], false);
     s->rule.uploaded = s->rule.keep == CKPT_KEEP_NONE;
     for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_claim_link(s, &s->remotes[i]);
+    ckpt__saver_enter(s);
+    ckpt__saver_date_remade(s);
+    ckpt__saver_leave(s);
     for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) e = ckpt__saver_take_up(s, &s->remotes[i]);
     ckpt__saver_enter(s);
     ckpt__saver_count_guessed(s);
@@ -53880,6 +53906,7 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     if (e == CKPT_OK) e = ckpt__saver_mark_others(s, &s->index, s->filename);
     if (e == CKPT_OK) e = ckpt__saver_measure(s);
     ckpt__saver_count_guessed(s);
+    ckpt__saver_date_remade(s);
     ckpt__index_settle(&s->index);
     if (e == CKPT_OK && rebuilt && s->index.count > 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index of %s was lost or damaged; %llu checkpoints were found by their "

@@ -240,4 +240,16 @@ UTIL_FN const char *bucket_text(const bucket *b, const char *name) {
     return util_read(bucket_path(b, name), NULL);
 }
 
+// The ledger in a folder of its only store. Workers may be writing it anew, in a file beside it.
+UTIL_FN const char *ledger_path(const char *dir) {
+    const char *p = util_list(dir), *end = p;
+    for (; *p != 0; p = *end != 0 ? end + 1 : end) {
+        end = p + strcspn(p, "\n");
+        bool whole = end - p > 6 && strncmp(end - 6, ".jsonl", 6) == 0;
+        if (whole && strncmp(p, ".ckpt-remote-", 13) == 0) break;
+    }
+    assert_true(*p != 0);
+    return util_join(dir, util_fmt("%.*s", (int)(end - p), p));
+}
+
 #endif // BUCKET_UTIL_H

@@ -5978,9 +5978,7 @@ static void remove_fails(tr_rank *r, void *arg) {
 
 // The folder's ledger of its only store.
 static const char *ledger_of(const char *dir) {
-    const char *name = strstr(util_list(dir), ".ckpt-remote-");
-    assert_non_null(name);
-    return util_read(util_join(dir, util_fmt("%.*s", (int)strcspn(name, "\n"), name)), NULL);
+    return util_read(ledger_path(dir), NULL);
 }
 
 static void test_store_remove_fails(void **state) {

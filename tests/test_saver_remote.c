@@ -59,12 +59,6 @@ static void save_held(remote_run *m, int64_t step) {
     bucket_hold(m->b, false);
 }
 
-static const char *ledger_path(const char *dir) {
-    const char *p = strstr(util_list(dir), ".ckpt-remote-");
-    assert_non_null(p);
-    return util_join(dir, util_fmt("%.*s", (int)strcspn(p, "\n"), p));
-}
-
 // An uploader that a saver sends with is not closed before the saver is: it says so, and goes on.
 static void test_uploader_closed_first(void **state) {
     (void)state;
@@ -3811,6 +3805,40 @@ static void test_left_while_the_store_is_away(void **state) {
     }
 }
 
+// The index was lost and made of the files, and the server that dates these has its clock behind. A saver that hands over again what has come
+// meanwhile, of a store that keeps no sums, does not take it for another's newer one.
+static void test_left_and_files_are_dated_back(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    leave_uploads(b, dir, CKPT_KEEP_ALL, 0, 2);
+    struct timespec times[2] = { { (time_t)ckpt__os_time() - 100, 0 }, { (time_t)ckpt__os_time() - 100, 0 } };
+    for (int i = 1; i < 3; i++) assert_int_equal(utimensat(AT_FDCWD, util_join(dir, util_fmt("ba%d.pt", i)), times, 0), 0);
+    assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+    pin(dir, "ba1.pt", true);
+    assert_non_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "\"remade\":true"));
+    remote_run m = remote_new(dir, b);
+    ckpt_uploader **list = (ckpt_uploader **)util_keep(calloc(1, sizeof *list), false);
+    ok(ckpt_uploader_close(m.u, 0));
+    list[0] = m.u = uploader_on(b, util_join(dir, ".ckpt-staging"));
+    m.r->d.uploaders = list;
+    for (double until = ckpt__os_now() + 20; strstr(util_list(util_join(dir, ".ckpt-staging")), ".upload") != NULL;) {
+        assert_true(ckpt__os_now() < until);
+        ok(ckpt_uploader_wait(m.u, 0));
+    }
+    run_open(m.r);
+    ok(ckpt_uploader_wait(m.u, 0));
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 2);
+    ok(ckpt_saver_wait(m.r->s, 0));
+    save_wait(&m, 3);
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%ba3.pt run%latest.pt.symlink");
+    assert_null(strstr(util_read(ledger_path(dir), NULL), "failed"));
+    remote_end(&m);
+    bucket_end(b);
+}
+
 // The same of a name that does not vary: what this uploader has put there since, for another folder, is not put over with what is older.
 static void test_left_and_another_is_newer(void **state) {
     (void)state;
@@ -4347,6 +4375,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_resume_offline),
         cmocka_unit_test(test_resume_offline_later), cmocka_unit_test(test_left_while_the_store_is_away), cmocka_unit_test(test_resume_unheld),
         cmocka_unit_test(test_resume_device_fails), cmocka_unit_test(test_left_and_another_is_newer),
+        cmocka_unit_test(test_left_and_files_are_dated_back),
         cmocka_unit_test(test_resume_constant_names), cmocka_unit_test(test_resume_names_of_epochs),
         cmocka_unit_test(test_resume_exchanged), cmocka_unit_test(test_resume_epochs_by_their_ends), cmocka_unit_test(test_resume_epochs_without_room),
         cmocka_unit_test(test_other_ranks),
