@@ -1116,7 +1116,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // cannot hold the copy that it is sent, or fetches, in TMPDIR (else /tmp) or its folder: CKPT_CANCELLED, where its own code would
 // be taken for the checkpoint's fault, or the store's. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
-// Call each at the end of its unit, the timestamp already moved on; a checkpoint is saved when it is due, never
+// Call each at the end of its unit, the timestamp already moved on, those of one step in any order, the epoch counted before or
+// after its last batch's end is told; a checkpoint is saved when it is due, never
 // twice for one batch count, nor for the same counters where no batches are counted. Nothing due: nanoseconds.
 // Due: NONE blocks until the file is durable; COPY for a copy of the state (and for the save before, if that is
 // still being written); LAZY for well under a millisecond, some more with very many names. A failure of the
@@ -47801,7 +47802,8 @@ struct ckpt_saver {
     // owner's thread
     ckpt__time_schedule  schedule;
     ckpt_timestamp       previous;
-    bool                 has_previous, checked, resumed;
+    ckpt_timestamp       since;         // of the last event of the interval's kind; not met: none was since a beginning here
+    bool                 has_previous, met, checked, resumed;
     bool                 run_given;     // run_name was not made up
     bool                 was_due;       // at some event
     bool                 unfenced, told_unfenced;       // LAZY: since the last save; and that this is a mistake
@@ -50445,19 +50447,30 @@ static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due
     return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
 }
 
-// Is a checkpoint due at this event? Asked once for each.
+// Has the unit of this event been counted since `before`?
+static bool ckpt__saver_has_counted(const ckpt_timestamp *t, const ckpt_timestamp *before, ckpt_event event) {
+    if (event == CKPT_EPOCH_CHECKPOINT) return t->epoch != before->epoch;
+    if (event == CKPT_ITERATION_CHECKPOINT) return t->iteration != before->iteration;
+    return !ckpt__time_same_step(t, before);
+}
+
+// Is a checkpoint due at this event? Asked once for each. The interval's own event is compared with the one of its kind before:
+// a loop may count an epoch, and tell of a batch's end, before it tells of the epoch's. The first one has none, and is compared
+// with the first event of any kind, unless its unit was counted before that already.
 static bool ckpt__saver_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
-    ckpt_timestamp first;
-    const ckpt_timestamp *before = &s->previous;
     bool back = ckpt__time_went_back(t, s->has_previous ? &s->previous : &s->last);
     if (back) s->last.batch = -1;       // it makes other batches of the same numbers
     if (back || !s->has_previous) {
-        first = ckpt__saver_before(t, event);
-        before = &first;
+        s->since = *t;
+        s->met = false;
         s->schedule.last.batch = -1;
     }
+    bool own = event == s->schedule.event;
+    if (own && !s->met && !ckpt__saver_has_counted(t, &s->since, event)) s->since = ckpt__saver_before(t, event);
     bool due = s->should_save != NULL ? s->should_save(t, event, s->should_save_user)
-                                      : ckpt__time_due(&s->schedule, before, t, event);
+                                      : ckpt__time_due(&s->schedule, &s->since, t, event);
+    if (own) s->since = *t;
+    s->met = s->met || own;
     s->previous = *t;
     s->has_previous = true;
     s->was_due = s->was_due || due;
@@ -55259,8 +55272,8 @@ static void ckpt__resume_discount_newer(ckpt_saver *s, size_t i) {
 
 // The saver goes on from time t, and from the line at `i`; SIZE_MAX: there is none, as of what was read where it lies.
 static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t) {
-    s->previous = *t;
-    s->has_previous = s->resumed = s->checked = true;
+    s->previous = s->since = *t;
+    s->has_previous = s->met = s->resumed = s->checked = true;
     s->last.batch = s->schedule.last.batch = -1;
     uint64_t number = i < s->index.count ? s->index.lines[i].number : 0;
     for (int k = 0; k < s->remote_count && s->books; k++) {

@@ -505,6 +505,78 @@ static void test_no_batches_again(void **state) {
     run_end(next);
 }
 
+// Batches up to `to`, epochs of `each`, iterations of 6. order: all is counted after the batch's end was told of, or before it, or
+// that is told last.
+static void train_in_order(run *r, int order, int64_t each, ckpt_timestamp *t, int64_t to) {
+    while (t->batch < to) {
+        ckpt_next_batch(t, 1, 2, 1);
+        bool epoch = t->batch % each == 0, iteration = t->batch % 6 == 0;
+        if (order == 0) ok(ckpt_saver_batch_end(r->s, t));
+        if (epoch) ckpt_next_epoch(t, 0);
+        if (order == 0 && epoch) ok(ckpt_saver_epoch_end(r->s, t));
+        if (iteration) ckpt_next_iteration(t, 0);
+        if (order == 1) ok(ckpt_saver_batch_end(r->s, t));
+        if (order > 0 && epoch) ok(ckpt_saver_epoch_end(r->s, t));
+        if (iteration) ok(ckpt_saver_iteration_end(r->s, t));
+        if (order == 2) ok(ckpt_saver_batch_end(r->s, t));
+    }
+}
+
+// In which order a loop counts an epoch, or an iteration, and tells of what has ended makes no difference to what is saved, also
+// when it goes back, goes on from a checkpoint, or was loaded by hand.
+static void test_order_of_events(void **state) {
+    (void)state;
+    static const struct { const char *interval, *max; int64_t each; const char *names; unsigned first, second; } rows[] = {
+        { NULL, NULL, 3, "ba12.pt ba3.pt ba6.pt ba9.pt latest.pt", 2, 2 },
+        { "2ep", "5ep", 3, "ba12.pt ba6.pt latest.pt", 1, 1 },
+        { "1iter", NULL, 3, "ba12.pt ba6.pt latest.pt", 1, 1 },
+        { "2iter", "11ba", 3, "ba11.pt ba12.pt latest.pt", 0, 2 },
+        { "5ba", NULL, 3, "ba10.pt ba5.pt latest.pt", 1, 1 },
+        { "6sec", NULL, 3, "ba12.pt ba6.pt latest.pt", 1, 1 },
+        { "0.25dur", "4ep", 3, "ba12.pt ba3.pt ba6.pt ba9.pt latest.pt", 2, 2 },
+        { "4ep", NULL, 1, "ba12.pt ba4.pt ba8.pt latest.pt", 1, 2 },
+        { "6ba", NULL, 1, "ba12.pt ba6.pt latest.pt", 1, 1 },
+        { "1ep", "12ep", 1, "ba1.pt ba10.pt ba11.pt ba12.pt ba2.pt ba3.pt ba4.pt ba5.pt ba6.pt ba7.pt ba8.pt ba9.pt latest.pt", 6, 6 }
+    };
+    for (int i = 0; i < UTIL_COUNT(rows) * 3; i++) {
+        int k = i / 3, order = i % 3;
+        ckpt_saver_counts c[4];
+        ckpt_timestamp t, six;
+        memset(&t, 0, sizeof t);
+        run *r = run_new(util_temp_dir());
+        r->d.save_interval = rows[k].interval;
+        r->d.max_duration = rows[k].max;
+        r->d.batches_per_epoch = rows[k].each;
+        r->d.overwrite = true;
+        run_open(r);
+        train_in_order(r, order, rows[k].each, &t, 6);
+        six = t;
+        ckpt_saver_stats(r->s, &c[0]);
+        train_in_order(r, order, rows[k].each, &t, 12);
+        ckpt_saver_stats(r->s, &c[1]);
+        if (strcmp(names_in(r->dir), rows[k].names) != 0 || c[0].saved != rows[k].first || c[1].saved - c[0].saved != rows[k].second)
+            fail_msg("row %d, order %d: %d and %d were saved, and there are %s", k, order, (int)c[0].saved,
+                (int)(c[1].saved - c[0].saved), names_in(r->dir));
+        t = six;                                                        // it goes back
+        train_in_order(r, order, rows[k].each, &t, 12);
+        ckpt_saver_stats(r->s, &c[2]);
+        assert_int_equal(c[2].saved - c[1].saved, rows[k].second);
+        ok(ckpt_saver_close(r->s, 0));
+        run_open(r);                                                    // it goes on, at the end
+        ok(ckpt_saver_resume(r->s, &t));
+        for (int e = 0; e < 2 && t.batch == 12; e++) ok((e == 0 ? ckpt_saver_batch_end : ckpt_saver_epoch_end)(r->s, &t));
+        ckpt_saver_stats(r->s, &c[3]);
+        if (rows[k].max == NULL) assert_int_equal(c[3].saved, 0);
+        ok(ckpt_saver_close(r->s, 0));
+        r->d.folder = r->dir = util_temp_dir();
+        run_open(r);                                                    // loaded by hand
+        train_in_order(r, order, rows[k].each, &six, 12);
+        ckpt_saver_stats(r->s, &c[3]);
+        assert_int_equal(c[3].saved, rows[k].second);
+        run_end(r);
+    }
+}
+
 static ckpt_saver *signal_saver;
 static void on_signal(int sig) { (void)sig; ckpt_saver_request(signal_saver); }
 
@@ -2520,6 +2592,7 @@ int main(void) {
         cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
         cmocka_unit_test(test_callback_decides),
         cmocka_unit_test(test_not_twice), cmocka_unit_test(test_not_twice_by_hand), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),
+        cmocka_unit_test(test_order_of_events),
         cmocka_unit_test(test_request_from_signal),
         cmocka_unit_test(test_idle_event_is_cheap),
         cmocka_unit_test(test_snapshot_is_of_the_call),
