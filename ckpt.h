@@ -6331,12 +6331,8 @@ static void ckpt__time_next_iteration(ckpt_timestamp *t, double seconds) {
 
 //-- when ------------------------------------------------------------------------
 
-// How the interval is tested: not at all, as a multiple of the batch counter, or as a multiple passed since the last
-// timestamp.
-typedef enum ckpt__time_rule { CKPT__TIME_NEVER, CKPT__TIME_MULTIPLE, CKPT__TIME_CROSSED } ckpt__time_rule;
-
 typedef struct ckpt__time_schedule {
-    ckpt__time_rule rule;
+    bool            never;          // only at the end of training
     bool            off;            // an interval of 0 or less: never, not even at the end of training
     ckpt_event      event;          // where the interval is tested
     ckpt_unit       unit;           // the counter that it is tested on
@@ -6369,10 +6365,9 @@ static ckpt_err ckpt__time_schedule_dur(ckpt__time_schedule *s, const char *inte
                                interval);
     bool by_batch = s->max_unit == CKPT_EPOCH || s->max_unit == CKPT_BATCH;
     s->unit = by_batch ? CKPT_BATCH : s->max_unit;
-    s->rule = by_batch ? CKPT__TIME_MULTIPLE : CKPT__TIME_CROSSED;
     if (s->max_unit == CKPT_ITERATION) s->event = CKPT_ITERATION_CHECKPOINT;
     int64_t each = s->max_unit == CKPT_EPOCH ? batches_per_epoch : 1;
-    if (!ckpt__time_share(s->max, fraction, each, &s->every)) s->rule = CKPT__TIME_NEVER;     // beyond 2^63
+    s->never = !ckpt__time_share(s->max, fraction, each, &s->every);        // beyond 2^63
     return CKPT_OK;
 }
 
@@ -6397,7 +6392,6 @@ static ckpt_err ckpt__time_schedule_init(ckpt__time_schedule *s, const char *int
     }
     if (t.unit == CKPT_DURATION) return ckpt__time_schedule_dur(s, interval, t.fraction, batches_per_epoch);
     s->off = t.value <= 0;
-    s->rule = CKPT__TIME_CROSSED;
     s->unit = t.unit;
     if (t.unit == CKPT_EPOCH) s->event = CKPT_EPOCH_CHECKPOINT;
     if (t.unit == CKPT_ITERATION) s->event = CKPT_ITERATION_CHECKPOINT;
@@ -6414,12 +6408,6 @@ static bool ckpt__time_crossed(ckpt__time_schedule *s, int64_t before, int64_t n
     return a != b;
 }
 
-// 0 is none: batches are not counted.
-static bool ckpt__time_multiple(ckpt__time_schedule *s, int64_t now) {
-    if ((uint64_t)now - (uint64_t)s->cell >= (uint64_t)s->every) s->cell = now - now % s->every;
-    return now == s->cell && now != 0;
-}
-
 // Is the training over at this event?
 static bool ckpt__time_ended(const ckpt__time_schedule *s, const ckpt_timestamp *now, ckpt_event event) {
     return s->max > 0 && event != CKPT_ITERATION_CHECKPOINT && ckpt__time_get(now, s->max_unit) >= s->max;
@@ -6431,10 +6419,8 @@ static bool ckpt__time_ended(const ckpt__time_schedule *s, const ckpt_timestamp 
 static bool ckpt__time_due(ckpt__time_schedule *s, const ckpt_timestamp *prev, const ckpt_timestamp *now, ckpt_event event) {
     if (s->off || prev == NULL) return false;
     if (!s->alone && ckpt__time_ended(s, now, event) && !ckpt__time_same_step(now, &s->last)) return true;
-    if (event != s->event || s->rule == CKPT__TIME_NEVER) return false;
-    bool due = s->rule == CKPT__TIME_MULTIPLE
-             ? ckpt__time_multiple(s, now->batch)
-             : ckpt__time_crossed(s, ckpt__time_get(prev, s->unit), ckpt__time_get(now, s->unit));
+    if (event != s->event || s->never) return false;
+    bool due = ckpt__time_crossed(s, ckpt__time_get(prev, s->unit), ckpt__time_get(now, s->unit));
     if (due) s->last = *now;
     return due;
 }

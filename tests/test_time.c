@@ -494,6 +494,35 @@ static void test_shares(void **state) {
     assert_false(ckpt__time_share(INT64_MAX, 2, INT64_MAX, &every));
 }
 
+// A share of batches or of epochs is due as the same interval in batches is, also where the counter moves by more than one, and
+// not again at a timestamp that was resumed from.
+static void test_shares_in_strides(void **state) {
+    (void)state;
+    static const struct { const char *share, *max; int64_t each; const char *interval; } rows[] = {
+        { "0.1dur", "100ba", 0, "10ba" }, { "0.1dur", "10ep", 10, "10ba" }, { "0.05dur", "20ep", 5, "5ba" }, { "0.07dur", "100ba", 0, "7ba" },
+        { "0.5dur", "2ba", 0, "1ba" }
+    };
+    for (int i = 0; i < UTIL_COUNT(rows) * 20; i++) {
+        ckpt__time_schedule share, whole;
+        ckpt_timestamp prev, now;
+        int k = i / 20, stride = i % 5 + 1;
+        memset(&prev, 0, sizeof prev);
+        prev.batch = i % 4;
+        assert_int_equal(ckpt__time_schedule_init(&share, rows[k].share, rows[k].max, rows[k].each), CKPT_OK);
+        assert_int_equal(ckpt__time_schedule_init(&whole, rows[k].interval, rows[k].max, 0), CKPT_OK);
+        for (now = prev; now.batch < 120; prev = now) {
+            now.batch += stride;
+            bool want = ckpt__time_due(&whole, &prev, &now, CKPT_BATCH_CHECKPOINT);
+            if (ckpt__time_due(&share, &prev, &now, CKPT_BATCH_CHECKPOINT) != want)
+                fail_msg("%s of %s, batch %d, by %d", rows[k].share, rows[k].max, (int)now.batch, stride);
+            share.last = now;       // what the end of training says is nobody's business here
+            assert_false(ckpt__time_due(&share, &now, &now, CKPT_BATCH_CHECKPOINT));
+            assert_false(ckpt__time_due(&share, &prev, &now, CKPT_EPOCH_CHECKPOINT));
+            whole.last = share.last;
+        }
+    }
+}
+
 // The remembered cell never changes an answer: compared with plain division over random walks, forwards and back.
 static void test_cells(void **state) {
     (void)state;
@@ -545,7 +574,7 @@ int main(void) {
         cmocka_unit_test(test_from_input), cmocka_unit_test(test_math), cmocka_unit_test(test_progress),
             cmocka_unit_test(test_check),
         cmocka_unit_test(test_single_call), cmocka_unit_test(test_schedule), cmocka_unit_test(test_schedule_errors),
-            cmocka_unit_test(test_shares),
+            cmocka_unit_test(test_shares), cmocka_unit_test(test_shares_in_strides),
         cmocka_unit_test(test_cells), cmocka_unit_test(test_cost)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
