@@ -453,6 +453,8 @@
    - A rank that fails is named to all others, with its own sentence; nobody waits for it for ever.
    - "0.1dur" of a max_duration in seconds or iterations saves too (in Composer it silently saves only at the end), and
      "0.07dur" of "100ba" is every 7th batch (in Composer every 8th, because the product is rounded up in doubles).
+     The end of a max_duration in iterations is saved (in Composer only where an interval falls on it), and a batch counter
+     that moves by more than one passes a share of batches or epochs, where Composer waits for an exact multiple.
 
 
    OPTIONS (define before the include)
@@ -978,9 +980,11 @@ typedef struct ckpt_saver_desc {
     const char        *save_interval;           // default "1ep"; "500ba" "1h30m" "0.1dur"; a bare integer counts epochs;
                                                 // 0 or less: only by ckpt_saver_save and _request. Seconds are those of
                                                 // the timestamp's total_wct, what ckpt_next_* were given, and no clock's
-    bool             (*should_save)(const ckpt_timestamp *t, ckpt_event event, void *user); // instead of save_interval
+    bool             (*should_save)(const ckpt_timestamp *t, ckpt_event event, void *user); // instead of save_interval, and
+                                                // of the save at the end: only what it says, and ckpt_saver_request
     void              *should_save_user;
-    const char        *max_duration;            // "10ep", "20000ba": for "dur" intervals and the save at the end
+    const char        *max_duration;            // "10ep", "20000ba": for "dur" intervals and the save at the end, at the first
+                                                // *_end that has come so far, without should_save
     int64_t            batches_per_epoch;       // for "dur" intervals when max_duration is in epochs
     bool               overwrite;               // default: files of a later time in the folder are an error
     int                num_checkpoints_to_keep; // CKPT_KEEP_ALL (default), CKPT_KEEP_NONE, or the newest N
@@ -6371,25 +6375,31 @@ static ckpt_err ckpt__time_schedule_dur(ckpt__time_schedule *s, const char *inte
     return CKPT_OK;
 }
 
-// interval NULL: "1ep"; a number alone counts epochs. max_duration NULL: the end of training is not known.
+// max_duration; NULL: the end of training is not known, and *out is left.
+static ckpt_err ckpt__time_max(ckpt_time *out, const char *text) {
+    if (text == NULL) return CKPT_OK;
+    ckpt_err e = ckpt__time_input(out, text, CKPT_EPOCH);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "max_duration");
+    if (out->unit == CKPT_DURATION || out->value <= 0)
+        return ckpt__error_set(CKPT_ARG, "max_duration '%.100s' must be more than 0, and not in dur", text);
+    return CKPT_OK;
+}
+
+// interval NULL: "1ep"; a number alone counts epochs.
 static ckpt_err ckpt__time_schedule_init(ckpt__time_schedule *s, const char *interval, const char *max_duration,
                                          int64_t batches_per_epoch) {
     memset(s, 0, sizeof *s);
     s->last.batch = -1;
     s->every = 1;
     s->event = CKPT_BATCH_CHECKPOINT;
-    ckpt_time t, max;
+    ckpt_time t, max = { CKPT_ITERATION, 0, 0 };
     if (interval == NULL) interval = "1ep";
     ckpt_err e = ckpt__time_input(&t, interval, CKPT_EPOCH);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "save_interval");
-    if (max_duration != NULL) {
-        e = ckpt__time_input(&max, max_duration, CKPT_EPOCH);
-        if (e != CKPT_OK) return ckpt__error_prefix(e, "max_duration");
-        if (max.unit == CKPT_DURATION || max.value <= 0)
-            return ckpt__error_set(CKPT_ARG, "max_duration '%.100s' must be more than 0, and not in dur", max_duration);
-        s->max_unit = max.unit;
-        s->max = max.value;
-    }
+    e = ckpt__time_max(&max, max_duration);
+    if (e != CKPT_OK) return e;
+    s->max_unit = max.unit;
+    s->max = max.value;
     if (t.unit == CKPT_DURATION) return ckpt__time_schedule_dur(s, interval, t.fraction, batches_per_epoch);
     s->off = t.value <= 0;
     s->unit = t.unit;
@@ -6408,9 +6418,10 @@ static bool ckpt__time_crossed(ckpt__time_schedule *s, int64_t before, int64_t n
     return a != b;
 }
 
-// Is the training over at this event?
+// Is the training over at this event? Composer asks at no iteration's; but one that is measured in iterations ends there.
 static bool ckpt__time_ended(const ckpt__time_schedule *s, const ckpt_timestamp *now, ckpt_event event) {
-    return s->max > 0 && event != CKPT_ITERATION_CHECKPOINT && ckpt__time_get(now, s->max_unit) >= s->max;
+    bool asks = event != CKPT_ITERATION_CHECKPOINT || s->max_unit == CKPT_ITERATION;
+    return s->max > 0 && asks && ckpt__time_get(now, s->max_unit) >= s->max;
 }
 
 // Composer's create_interval_scheduler, decision by decision, for the timestamp just reached; `prev` is the one before that
@@ -52482,7 +52493,9 @@ static ckpt_err ckpt__saver_open_begin(ckpt_saver *s, const ckpt_saver_desc *d) 
     if (e == CKPT_OK) e = ckpt__saver_set_layout(s, d);
     if (e == CKPT_OK) e = ckpt__saver_copy_ignore(s, d->ignore_keys, d->ignore_keys_count);
     if (e == CKPT_OK) e = ckpt__saver_set_best(s, d->keep_best);
-    if (e == CKPT_OK && s->should_save == NULL)
+    ckpt_time max;
+    if (e == CKPT_OK && s->should_save != NULL) e = ckpt__time_max(&max, d->max_duration);
+    else if (e == CKPT_OK)
         e = ckpt__time_schedule_init(&s->schedule, d->save_interval != NULL ? d->save_interval : "1ep", d->max_duration,
                                      d->batches_per_epoch);
     return e;

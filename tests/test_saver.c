@@ -367,6 +367,7 @@ static void test_callback_decides(void **state) {
     r->d.should_save = on_threes;
     r->d.should_save_user = &asked;
     r->d.save_interval = NULL;
+    r->d.max_duration = "7ba";          // it decides alone, as in Composer
     run_open(r);
     for (int i = 1; i <= 7; i++) {
         ckpt_timestamp t = at_batch(i);
@@ -532,6 +533,7 @@ static void test_order_of_events(void **state) {
         { "1iter", NULL, 3, "ba12.pt ba6.pt latest.pt", 1, 1 },
         { "2iter", "11ba", 3, "ba11.pt ba12.pt latest.pt", 0, 2 },
         { "5ba", NULL, 3, "ba10.pt ba5.pt latest.pt", 1, 1 },
+        { "5ba", "2iter", 3, "ba10.pt ba12.pt ba5.pt latest.pt", 1, 2 },
         { "6sec", NULL, 3, "ba12.pt ba6.pt latest.pt", 1, 1 },
         { "0.25dur", "4ep", 3, "ba12.pt ba3.pt ba6.pt ba9.pt latest.pt", 2, 2 },
         { "4ep", NULL, 1, "ba12.pt ba4.pt ba8.pt latest.pt", 1, 2 },
@@ -1817,7 +1819,7 @@ static void test_bad_descs(void **state) {
     ckpt_saver *s = NULL;
     assert_int_equal(ckpt_saver_open(NULL, NULL), CKPT_ARG);
     assert_int_equal(ckpt_saver_open(&s, NULL), CKPT_ARG);
-    for (int i = 0; i < 25; i++) {
+    for (int i = 0; i < 26; i++) {
         run *r = run_new(dir);
         ckpt_saver_desc *d = &r->d;
         ckpt_err want = CKPT_ARG;
@@ -1848,6 +1850,7 @@ static void test_bad_descs(void **state) {
             case 22: d->latest_filename = "sub/"; break;
             case 23: d->batches_per_epoch = -1; break;
             case 24: d->latest_filename = ".ckpt-lock"; break;
+            case 25: d->should_save = on_threes; d->max_duration = "nonsense"; break;
             default: break;
         }
         ckpt_err e = ckpt_saver_open(&s, d);
