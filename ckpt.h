@@ -1137,7 +1137,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_save(ckpt_saver *s, const ckpt_tim
 CKPT__DECL ckpt_err ckpt_saver_fence(ckpt_saver *s);
 // Asks for a checkpoint at the next *_end, due or not. Any thread, and async-signal-safe: meant for SIGTERM and
 // SIGUSR1 handlers. With ranks it may take some calls of *_end, or ckpt_saver_close, see RANKS; else nothing looks after the
-// last *_end, which may be called again with the same timestamp, as no step is saved twice. Not during ckpt_saver_close nor
+// last *_end, which may be called again with the same timestamp, as no step is saved twice (one at which the background has
+// failed was not saved, and is made again). Not during ckpt_saver_close nor
 // after it: take the handlers away before.
 CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
 // The checkpoints that the saver keeps (Composer's saved_checkpoints), oldest first, durable ones only. Returns
@@ -47721,6 +47722,7 @@ typedef struct ckpt__saver_shared {
     ckpt__error_record first, unreported;
     uint64_t           finished;        // saves that the writer has done with
     ckpt_err           ended[2];        // how the last two ended, by whether their number is odd
+    ckpt_timestamp     lost;            // of a save that was handed over and has failed; its batch is -1: none
     ckpt__saver_held   held;
     ckpt__saver_old   *old;             // the first is being taken away
     ckpt__saver_old   *left;            // of those, what could not be where the program was
@@ -50008,6 +50010,15 @@ static ckpt_err ckpt__saver_lazy_copy(ckpt_saver *s, ckpt__saver_job *job, ckpt_
     return e;
 }
 
+// The save of time t, which counts as made since it was begun, has failed. NULL: of that step another begins.
+static void ckpt__saver_set_lost(ckpt_saver *s, const ckpt_timestamp *t) {
+    ckpt__saver_shared *sh = s->shared;
+    ckpt__os_mutex_lock(&sh->lock);
+    if (t != NULL) sh->lost = *t;
+    else sh->lost.batch = -1;
+    ckpt__os_mutex_unlock(&sh->lock);
+}
+
 // Brings one planned checkpoint to disk and frees the job. Runs on the writer thread, or in the call.
 static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     ckpt_err e = ckpt__saver_check_place(s);
@@ -50032,6 +50043,7 @@ static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__en
     ckpt__saver_captured(s, job);
     if (e != CKPT_OK) {
         (void)ckpt__error_prefix(e, "cannot save %s", job->aside ? job->line.name : job->path);
+        ckpt__saver_set_lost(s, &job->line.t);
     } else if (alone) {
         (void)ckpt__os_add64(&s->shared->saved, 1);
         (void)ckpt__os_add64(&s->shared->saved_bytes, job->line.bytes);
@@ -50275,6 +50287,7 @@ static ckpt_err ckpt__saver_write_now(ckpt_saver *s, ckpt__saver_job *job) {
 // Saves what was listed, in the saver's snapshot mode.
 static ckpt_err ckpt__saver_start(ckpt_saver *s, ckpt__saver_job *job) {
     bool lazy = s->snapshot == CKPT_SNAPSHOT_LAZY;
+    ckpt__saver_set_lost(s, NULL);
     ckpt_err e = lazy ? ckpt__saver_take(s, job) : ckpt__saver_plan(s, job);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot save");
     if (s->layout == CKPT__SAVER_WHOLE) s->number++;            // else the ranks count together
@@ -50429,6 +50442,16 @@ static ckpt_timestamp ckpt__saver_before(const ckpt_timestamp *t, ckpt_event eve
     return p;
 }
 
+// Was this step saved, or is it being? Not where the background has failed at it: it may be asked for once more.
+static bool ckpt__saver_has_saved(ckpt_saver *s, const ckpt_timestamp *t) {
+    ckpt__saver_shared *sh = s->shared;
+    if (!ckpt__time_same_step(t, &s->last)) return false;
+    ckpt__os_mutex_lock(&sh->lock);
+    bool lost = ckpt__time_same_step(&s->last, &sh->lost);
+    ckpt__os_mutex_unlock(&sh->lock);
+    return !lost;
+}
+
 // What an event costs when there is more to do than to look.
 static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due) {
     ckpt_err e = ckpt__saver_check_process(s);
@@ -50440,7 +50463,7 @@ static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due
     if (!s->checked) e = ckpt__saver_first(s, t);
     if (e != CKPT_OK) return e;
     bool asked = ckpt__os_flag_swap(&s->shared->requested, 0) != 0;
-    if ((due || asked) && !ckpt__time_same_step(t, &s->last)) e = ckpt__saver_save(s, t);
+    if ((due || asked) && !ckpt__saver_has_saved(s, t)) e = ckpt__saver_save(s, t);
     return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
 }
 
@@ -52475,6 +52498,7 @@ static ckpt_err ckpt__saver_make_shared(ckpt_saver *s) {
         ckpt__mem_free(&s->allocator, sh, sizeof *sh);
         return e;
     }
+    sh->lost.batch = -1;
     s->shared = sh;
     if (s->hook.fn != NULL) s->logger.fn = ckpt__saver_log;
     s->logger.user = s;
@@ -56256,7 +56280,7 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     w[CKPT__CREW_REMOVAL] = (int64_t)ckpt__saver_removal_state(s);
     w[CKPT__CREW_ASKED] = ckpt__os_flag_get(&s->shared->requested) != 0 ? -1 : 0;
     w[CKPT__CREW_DUE] = say->due ? -1 : 0;
-    w[CKPT__CREW_MOVED] = say->t != NULL && !ckpt__time_same_step(say->t, &s->last) ? -1 : 0;
+    w[CKPT__CREW_MOVED] = say->t != NULL && !ckpt__saver_has_saved(s, say->t) ? -1 : 0;
     w[CKPT__CREW_LATE] = say->late ? -1 : 0;
     w[CKPT__CREW_WORK] = say->work ? -1 : 0;
     w[CKPT__CREW_STEPS] = ckpt__crew_stride(s);
@@ -56338,6 +56362,7 @@ static ckpt_err ckpt__crew_abandon(ckpt_saver *s, ckpt_err mine, int root) {
         why = s->shared->part_why;
         mine = why.code;
     }
+    if (s->pending.active) ckpt__saver_set_lost(s, &s->last);       // and where it is only being begun, that is another step
     if (s->pending.active) ckpt__saver_mark_replaced(s, s->pending.line.name, false);      // the one of that name stays
     if (s->pending.active && ckpt__crew_part(s) == CKPT__PART_DURABLE) ckpt__crew_take_back(s);
     ckpt__crew_forget(s);
@@ -56987,7 +57012,8 @@ static bool ckpt__crew_counts(ckpt_unit unit) {
 }
 
 // Is a checkpoint due, as all ranks know without asking? What they do not is latched until they speak: a callback's word is
-// anybody's, else it is rank 0's, so that two clocks do not save twice.
+// anybody's, else it is rank 0's, so that two clocks do not save twice. Whether the background has failed at this step they do
+// not know alike either: it is made again only when somebody asks.
 static bool ckpt__crew_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
     bool due = ckpt__saver_is_due(s, t, event), ends = !s->schedule.off && ckpt__time_ended(&s->schedule, t, event);
     bool knows_end = ckpt__crew_counts(s->schedule.max_unit), asks = ends && !knows_end;

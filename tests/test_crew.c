@@ -1480,6 +1480,51 @@ static void test_one_fails(void **state) {
     }
 }
 
+// The same, and somebody asks for the step once more when nothing is in the way: all make it, and not a second time.
+static void fails_and_is_asked_for(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    m->d.save_interval = "2ba";
+    if (member_open(m)) {
+        char blocked[400];
+        bool victim = r->rank == (p->how == WHOLE ? 0 : 2);
+        (void)snprintf(blocked, sizeof blocked, "%s/%s", m->folder, p->how == SHARDED ? "ba2" : p->how == TARS ? "ba2-rank2.pt.tar" : "ba2.pt");
+        if (victim && p->how == SHARDED) util_write_text(blocked, "in the way");
+        if (victim && p->how != SHARDED) TR_CHECK(r, mkdir(blocked, 0777) == 0);
+        TR_OK(r, tr_barrier(r));
+        TR_OK(r, member_step(m, 1));
+        ckpt_err e = member_step(m, 2);
+        if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+        TR_CHECK(r, e != CKPT_OK);
+        if (victim) TR_CHECK(r, p->how == SHARDED ? unlink(blocked) == 0 : rmdir(blocked) == 0);
+        TR_OK(r, tr_barrier(r));
+        ckpt_timestamp t = at_batch(2);
+        ckpt_saver_counts c;
+        for (int i = 0; i < 2; i++) {
+            if (r->rank == 1) ckpt_saver_request(m->s);
+            m->s->steps = 1;                    // they speak at the next call
+            TR_OK(r, ckpt_saver_epoch_end(m->s, &t));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+            ckpt_saver_stats(m->s, &c);
+            TR_CHECK(r, c.saved == (p->how == WHOLE && r->rank != 0 ? 0 : 1));
+        }
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) != CKPT_OK);
+    }
+    member_free(m);
+}
+
+static void test_fails_and_is_asked_for(void **state) {
+    (void)state;
+    for (int k = 0; k < 3 * 2; k++) {
+        plan p = plan_of((layout)(k / 2));
+        p.snapshot = modes[k % 2 + 1];
+        p.apart = p.how != WHOLE;
+        tr_run(tr_new(4), fails_and_is_asked_for, &p);
+        p.number = 2;
+        tr_run(tr_new(4), load_newest, &p);
+    }
+}
+
 // `slow`: says whether it does.
 static ckpt_err copy_fails(void *dst, const void *src, size_t size, bool to_device, void *user) {
     member *m = (member *)user;
@@ -6900,7 +6945,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_first_lost), cmocka_unit_test(test_half_lost),
         cmocka_unit_test(test_first_new), cmocka_unit_test(test_pinned_unlisted),
         cmocka_unit_test(test_tars_other_world),
-        cmocka_unit_test(test_one_fails),
+        cmocka_unit_test(test_one_fails), cmocka_unit_test(test_fails_and_is_asked_for),
         cmocka_unit_test(test_fails_in_passing), cmocka_unit_test(test_fails_beside_a_slow_one),
         cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice),
         cmocka_unit_test(test_untold), cmocka_unit_test(test_close_while_blocks_are_freed),

@@ -1707,6 +1707,38 @@ static void test_background_failure(void **state) {
     }
 }
 
+// What failed in the background was not saved: asked for at the same step it is made, and then not once more.
+static void test_background_failure_again(void **state) {
+    (void)state;
+    for (int m = 1; m < 3; m++) {
+        const char *dir = util_temp_dir();
+        run *r = run_new(dir);
+        r->d.snapshot = modes[m];
+        r->d.filename = "e{batch}/x.pt";
+        run_open(r);
+        ckpt_timestamp t = at_batch(1);
+        ckpt_saver_counts c;
+        run_set(r, 1);
+        util_write_text(util_join(dir, "e1"), "a file where the folder belongs");
+        ok(ckpt_saver_batch_end(r->s, &t));
+        (void)ckpt__saver_await(r->s, true, 0);
+        if (m == 1) assert_int_equal(ckpt_saver_wait(r->s, 0), CKPT_EXISTS);
+        assert_int_equal(unlink(util_join(dir, "e1")), 0);
+        ckpt_saver_request(r->s);
+        assert_int_equal(ckpt_saver_batch_end(r->s, &t), m == 1 ? CKPT_OK : CKPT_EXISTS);  // what it tells is of the first one
+        for (int i = 0; i < 2; i++) {
+            ok(ckpt_saver_wait(r->s, 0));
+            ckpt_saver_stats(r->s, &c);
+            assert_int_equal(c.saved, 1);
+            check_file(util_join(dir, "latest.pt"), 1);
+            ckpt_saver_request(r->s);
+            ok(ckpt_saver_batch_end(r->s, &t));
+        }
+        assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_EXISTS);
+        ckpt_state_free(&r->st);
+    }
+}
+
 static ckpt__os_flag copy_goes;
 
 // A timeout is no loss: the saver stays open and the work goes on.
@@ -2622,7 +2654,7 @@ int main(void) {
         cmocka_unit_test(test_defect_29_link_targets),
         cmocka_unit_test(test_relative_targets),
         cmocka_unit_test(test_defect_44_resumed_files_rotate),
-        cmocka_unit_test(test_background_failure),
+        cmocka_unit_test(test_background_failure), cmocka_unit_test(test_background_failure_again),
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_who_waits_is_heard),
         cmocka_unit_test(test_failing_device),
