@@ -833,7 +833,8 @@ typedef struct ckpt_load_desc {
                                                 // others are
     bool               not_strict;              // missing and unexpected names pass, with a WARN; same name, other shape never,
                                                 // nor a file that has nothing of what is bound (on several ranks, when the
-                                                // hooks let them ask each other: by any of them)
+                                                // hooks let them ask each other: by any of them), but for one of this library
+                                                // that has no name at all: it may have been saved with all of them ignored
     bool               no_verify;               // skip the checksums
     const char *const *load_ignore_keys;        // Composer's globs over names, '*' crosses '/': {"state/optimizers/*"}
     int                load_ignore_keys_count;
@@ -16216,13 +16217,15 @@ static const ckpt__entry *ckpt__file_match_opaque(const ckpt__file_match *m) {
 }
 
 // Not strict is for what differs a little: a file that has nothing of what is bound is the wrong file, or has other names. One
-// rank of several may well have nothing in it (a new head), and then all that it misses is told.
+// rank of several may well have nothing in it (a new head), and then all that it misses is told. One of ours that has no name at
+// all may have been saved with ignore_keys that took them: it loads, as in Composer.
 static bool ckpt__file_match_is_void(const ckpt__file_match *m) {
     bool over = m->unexpected.count > 0 || ckpt__file_match_opaque(m) != NULL;
     if (m->st->count == 0 || ckpt__file_match_finds(m)) return false;
     if (m->o->shared && (!m->o->alone || m->missing.count == 0)) return false;
     for (size_t i = 0; i < m->f->toc.count && m->o->shared && !over; i++) over = ckpt__file_match_is_over(m, i);
-    return over || (m->o->weights_only && m->missing.count > 0);
+    bool foreign = !m->o->shared && !m->f->toc.own;
+    return over || ((m->o->weights_only || foreign) && m->missing.count > 0);
 }
 
 static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {

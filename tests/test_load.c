@@ -708,6 +708,19 @@ static void test_not_strict(void **unused) {
     must(ckpt_load(&d, NULL));                                  // and where they leave nothing, nothing is
     d.load_ignore_keys_count = 0;
     assert_true(got[0] == 0);
+    static const char empty[] = "\040\0\0\0\0\0\0\0{\"__metadata__\":{\"format\":\"pt\"}}";
+    util_write("none.safetensors", empty, sizeof empty - 1);
+    must(ckpt_save("none.pt", &none, NULL));
+    for (int k = 0; k < 8; k++) {           // so has a file of others that has no name at all; ours may have been saved without all
+        d.load_path = k % 2 == 0 ? "none.safetensors" : "none.pt";
+        d.load_weights_only = k / 2 % 2 == 1;
+        d.state = k < 4 ? &other : &none;
+        if (k < 4 && k != 1) assert_int_equal(ckpt_load(&d, NULL), CKPT_MISMATCH);
+        if (k < 4 && k != 1) expect_sentence("nothing that is bound is in it; 1 bound name is missing in it (state/model/fc.weight)");
+        if (k == 1 || k >= 4) must(ckpt_load(&d, NULL));
+        if (k == 1) assert_string_equal(log, "not strict: 1 bound name is missing in it (state/model/fc.weight)");
+    }
+    d.load_path = "foreign.safetensors";
     ckpt_bind_f32(&some, "fc.weight", got, 4);
     ckpt_bind_f32(&some, "fc.more", more, 2);
     d.state = &some;
