@@ -436,6 +436,7 @@
    - Time strings without a unit or digits ("", "5") are refused; "24h", "90m" and "3600s" are accepted.
    - ckpt_get_file with overwrite also replaces a link whose file is gone, where Composer refuses.
    - Loading a .pt.gz leaves no unpacked file behind. Names with '#', '?', ';' or ':' in them are just names.
+   - ckpt_create_symlink_file refuses an empty target (Composer writes it, and no reader follows it).
    - ckpt_load and ckpt_get_file fetch nothing from http:// and https:// addresses (CKPT_UNSUPPORTED).
    - CHECKPOINT_VALIDATION_FUNCTION calls nothing. What is read is verified against its checksums; who wants more opens the file
      with ckpt_file_open, or fetches it with ckpt_get_file, and looks at it before ckpt_load.
@@ -819,8 +820,8 @@ CKPT__DECL void ckpt_state_free(ckpt_state *st);
 // t: stored with it; NULL stores none. Blocks until done; several threads write big states. Any thread, if
 // nobody changes the state.
 // CKPT_ARG, CKPT_NO_SPACE, CKPT_IO, CKPT_AUTH (no permission), CKPT_EXISTS (a file where a folder belongs, or a
-// folder of that name), CKPT_NOMEM, CKPT_UNSUPPORTED (no such compression here, or path is a URI), and what st->copy
-// returned.
+// folder of that name), CKPT_NOT_FOUND (an attached file is missing), CKPT_NOMEM, CKPT_UNSUPPORTED (no such compression
+// here, or path is a URI), and what st->copy returned.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_save(const char *path, const ckpt_state *st, const ckpt_timestamp *t);
 
 typedef struct ckpt_load_desc {
@@ -931,7 +932,7 @@ CKPT__DECL void     ckpt_file_close(ckpt_file *f);
 // .symlink objects are followed as ckpt_load does; errors as there.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_file(const char *path_or_uri, const char *destination, bool overwrite);
 // Writes a text file that names `target`, for ckpt_get_file and ckpt_load to follow. path must end in
-// ".symlink" (CKPT_ARG) and must not exist (CKPT_EXISTS).
+// ".symlink" (CKPT_ARG) and must not exist (CKPT_EXISTS). CKPT_ARG: a target that is empty, or not one line of UTF-8.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_create_symlink_file(const char *target, const char *path);
 // CKPT_EXISTS when the folder or a folder below it holds a file, hidden ones not counted. A missing folder is
 // empty. CKPT_UNSUPPORTED, here and in what follows: a URI.
@@ -52728,6 +52729,12 @@ static ckpt_err ckpt__loader_check_local(const char *path) {
     return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a URI, and only a local path will do here: fetch it first", path);
 }
 
+// Is this one line, which may be a path?
+static bool ckpt__loader_is_line(const char *text, size_t n) {
+    bool fits = n > 0 && n <= CKPT__LOADER_LINK_MAX;
+    return fits && memchr(text, 0, n) == NULL && memchr(text, '\n', n) == NULL && ckpt__txt_utf8(text, n);
+}
+
 // Reads a small file without what is blank at either end.
 static ckpt_err ckpt__loader_read_text(ckpt__buf *out, const char *path) {
     char text[CKPT__LOADER_LINK_MAX + 1];
@@ -52739,9 +52746,8 @@ static ckpt_err ckpt__loader_read_text(ckpt__buf *out, const char *path) {
     if (e != CKPT_OK) return e;
     while (n > 0 && strchr(" \t\r\n", text[n - 1]) != NULL) n--;
     while (from < n && strchr(" \t\r\n", text[from]) != NULL) from++;
-    bool fits = n > from && n <= CKPT__LOADER_LINK_MAX && memchr(text + from, 0, n - from) == NULL &&
-                memchr(text + from, '\n', n - from) == NULL && ckpt__txt_utf8(text + from, n - from);
-    if (!fits) return ckpt__error_set(CKPT_CORRUPT, "%s should hold one line, the path of a checkpoint, and does not", path);
+    if (n > CKPT__LOADER_LINK_MAX || !ckpt__loader_is_line(text + from, n - from))
+        return ckpt__error_set(CKPT_CORRUPT, "%s should hold one line, the path of a checkpoint, and does not", path);
     ckpt__buf_add(out, text + from, n - from);
     (void)ckpt__buf_cstr(out);
     return out->err;
@@ -53755,10 +53761,14 @@ static ckpt_err ckpt__loader_check_empty(const char *folder) {
     return e;
 }
 
-// The text file that stands for a link (Composer's create_symlink_file).
+// The text file that stands for a link (Composer's create_symlink_file). Nothing is written that its readers would refuse.
 static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path) {
     ckpt_allocator a = { NULL, NULL };
+    size_t n = strlen(target);
     if (!ckpt__txt_ends(path, ".symlink")) return ckpt__error_set(CKPT_ARG, "'%s' does not end in .symlink", path);
+    if (strspn(target, " \t\r\n") == n || !ckpt__loader_is_line(target, n))
+        return ckpt__error_set(CKPT_ARG, "cannot make %s: its target must be one line of UTF-8, of up to %d bytes, the path of a "
+                               "checkpoint", path, (int)CKPT__LOADER_LINK_MAX);
     return ckpt__file_put(path, target, strlen(target), false, &a);
 }
 //------------------------------------------------------------------------------
