@@ -780,8 +780,9 @@ typedef struct ckpt_state {
 
 // Each binds one name; the name is copied, the data is not and must outlive its use. A bind that fails (a name
 // that is empty, twice, reserved, not UTF-8, or both a value and a level; a NULL address; a shape that
-// overflows; no memory) is kept in the state and reported by every later save or load with its sentence, so
-// there is nothing to check line by line.
+// overflows, or a size beyond SIZE_MAX / 2, as the (size_t)-1 of a read() that failed; no memory) is kept in the
+// state and reported by every later save or load with its sentence, so there is nothing to check line by line. What
+// adds up to more than 2^63 bytes in one file is the save's CKPT_ARG.
 
 // A tensor; *t is copied.
 CKPT__DECL void ckpt_bind(ckpt_state *st, const char *name, const ckpt_tensor *t);
@@ -8001,6 +8002,12 @@ static ckpt_err ckpt__state_check_tensor(const ckpt_tensor *t, uint64_t *size) {
     return ckpt__state_check_piece(t);
 }
 
+// The same of bytes or a text; a size of (size_t)-1 is what a call that failed has returned.
+static ckpt_err ckpt__state_check_size(const ckpt__binding *it) {
+    if (it->size <= SIZE_MAX / 2) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "its size, %zu bytes, is larger than this machine's memory can be", it->size);
+}
+
 static ckpt_err ckpt__state_grow(ckpt_state *st) {
     size_t cap = (size_t)st->capacity;
     if (st->count >= INT_MAX / 2) return ckpt__error_set(CKPT_ARG, "more than %d names", INT_MAX / 2);
@@ -8014,7 +8021,7 @@ static ckpt_err ckpt__state_add(ckpt_state *st, const char *name, const ckpt__bi
     uint64_t size = 0;
     size_t fresh = 0;
     ckpt_err e = ckpt__state_check_name(name);
-    if (e == CKPT_OK && it.kind == CKPT_KIND_TENSOR) e = ckpt__state_check_tensor(&it.tensor, &size);
+    if (e == CKPT_OK) e = it.kind == CKPT_KIND_TENSOR ? ckpt__state_check_tensor(&it.tensor, &size) : ckpt__state_check_size(&it);
     if (e == CKPT_OK) e = ckpt__state_grow(st);
     if (e != CKPT_OK) return e;
     if (it.kind == CKPT_KIND_TENSOR) it.size = (size_t)size;
@@ -8439,7 +8446,15 @@ static void ckpt__plan_reset(ckpt__plan *p) {
     p->size = 0;
 }
 
+// No file is larger, and what adds up to more would be laid out as if it began anew. Sizes that are not of memory, of attached
+// files or on a device, can come to it, and tensors that share their memory.
+static void ckpt__plan_check_room(ckpt__plan *p, uint64_t size) {
+    if (p->err == CKPT_OK && (p->size > (uint64_t)INT64_MAX || size > (uint64_t)INT64_MAX - p->size))
+        p->err = ckpt__error_set(CKPT_ARG, "all of it together has more than 2^63 bytes, which no file can hold");
+}
+
 static ckpt__seg *ckpt__plan_add_seg(ckpt__plan *p, ckpt__seg_kind kind, uint64_t size) {
+    ckpt__plan_check_room(p, size);
     if (p->err == CKPT_OK)
         p->err = ckpt__mem_room(&p->allocator, (void **)&p->segs, sizeof *p->segs, &p->seg_cap, p->seg_count + 1);
     if (p->err != CKPT_OK) return NULL;
@@ -8474,6 +8489,7 @@ static void ckpt__plan_bytes(ckpt__plan *p, const void *bytes, size_t size, int 
     if (size == 0) return;
     ckpt__seg *last = p->seg_count > 0 ? &p->segs[p->seg_count - 1] : NULL;
     bool joins = last != NULL && last->kind == CKPT__SEG_BYTES && last->blob == blob && last->late == CKPT__LATE_NO;
+    if (joins) ckpt__plan_check_room(p, size);
     if (p->err == CKPT_OK && joins) {
         last->size += size;
         p->size += size;

@@ -506,6 +506,41 @@ static void test_bad_texts(void **unused) {
     ckpt_state_free(&st);
 }
 
+// Tensors that pass one by one, and with what the file has beside them come to more than a file can be.
+static void test_sizes_add_up(void **unused) {
+    (void)unused;
+    static const char *const endings[] = { "pt", "safetensors", "tar", "safetensors.tar" };
+    static const int64_t elements[] = { INT64_MAX, INT64_MAX / 2 + 1, INT64_MAX - 2000 };
+    for (int i = 0; i < 4 * 3; i++) {
+        const char *path = util_join(util_temp_dir(), util_fmt("sum%d.%s", i, endings[i % 4]));
+        const int count = i / 4 == 1 ? 4 : 2;                   // 4 * 2^62 is 0 in 64 bits
+        float values[4] = { 1, 2, 3, 4 };
+        ckpt_state st = {0};
+        ckpt_bind_f32(&st, "w", values, 4);
+        must(ckpt_save(path, &st, NULL));
+        ckpt_tensor t = {0};
+        t.dtype = CKPT_I8;
+        t.ndim = 1;
+        t.shape[0] = elements[i / 4];
+        t.data = values;
+        for (int k = 0; k < count; k++) ckpt_bind(&st, util_fmt("t%d", k), &t);
+        assert_int_equal(ckpt_save(path, &st, NULL), CKPT_ARG);
+        if (sizeof(size_t) == 8) expect_sentence("more than 2^63 bytes");
+        ckpt_state_free(&st);
+        must(ckpt_verify(path, NULL));                          // what was there stays
+    }
+    ckpt__plan plan;
+    ckpt__plan_init(&plan, NULL, NULL);
+    int blob = ckpt__plan_blob(&plan, "f");
+    ckpt__plan_data(&plan, CKPT__SEG_FILE, "f", (uint64_t)INT64_MAX - 1, blob);
+    ckpt__plan_bytes(&plan, "x", 1, -1);
+    assert_int_equal(plan.err, CKPT_OK);
+    ckpt__plan_bytes(&plan, "y", 1, -1);                        // joins the one before
+    assert_int_equal(plan.err, CKPT_ARG);
+    assert_int_equal(ckpt__plan_finish(&plan), CKPT_ARG);
+    ckpt__plan_free(&plan);
+}
+
 // Left-overs go when their writer is gone, as far as that can be seen from here; else when they are old.
 static void test_sweep(void **unused) {
     (void)unused;
@@ -1715,7 +1750,7 @@ int main(void) {
         cmocka_unit_test(test_flip_names_entry), cmocka_unit_test(test_truncate),        cmocka_unit_test(test_truncate_compressed),
         cmocka_unit_test(test_flip_compressed), cmocka_unit_test(test_odd_inputs),       cmocka_unit_test(test_read_only_folder),
         cmocka_unit_test(test_targets),       cmocka_unit_test(test_no_overwrite),       cmocka_unit_test(test_bad_texts),
-        cmocka_unit_test(test_sweep),         cmocka_unit_test(test_owner_stays),
+        cmocka_unit_test(test_sizes_add_up), cmocka_unit_test(test_sweep),         cmocka_unit_test(test_owner_stays),
         cmocka_unit_test(test_strict),             cmocka_unit_test(test_different),
         cmocka_unit_test(test_opaque),        cmocka_unit_test(test_unpacked_elsewhere),
         cmocka_unit_test(test_kinds),         cmocka_unit_test(test_text_too_long),      cmocka_unit_test(test_unexpected), cmocka_unit_test(test_random_state_of_others),

@@ -230,6 +230,21 @@ static void test_tensors(void **unused) {
     assert_int_equal(size, 16);
 }
 
+// (size_t)-1 is what a call that failed has returned.
+static void test_sizes(void **unused) {
+    (void)unused;
+    const size_t sizes[] = { SIZE_MAX, SIZE_MAX - 5000, SIZE_MAX / 2 + 1, SIZE_MAX / 2 };
+    for (int i = 0; i < 8; i++) {
+        ckpt_state st = {0};
+        const size_t size = sizes[i / 2];
+        if (i % 2 == 0) ckpt_bind_bytes(&st, "rng/0/x", floats, size);
+        else ckpt_bind_text(&st, "rng/0/x", text, size);
+        assert_int_equal(ckpt__state_check(&st), i / 2 == 3 ? CKPT_OK : CKPT_ARG);
+        if (i / 2 == 0) assert_non_null(strstr(ckpt_last_error(), util_fmt("cannot bind 'rng/0/x': its size, %zu bytes, is larger", size)));
+        ckpt_state_free(&st);
+    }
+}
+
 static ckpt_err fake_copy(void *dst, const void *src, size_t size, bool to_device, void *user) {
     (void)to_device;
     (void)user;
@@ -561,7 +576,7 @@ int main(void) {
         cmocka_unit_test(test_names),           cmocka_unit_test(test_conflicts),     cmocka_unit_test(test_canonical),
         cmocka_unit_test(test_rng_key),         cmocka_unit_test(test_dtypes),        cmocka_unit_test(test_tensors),
         cmocka_unit_test(test_device_needs_copy), cmocka_unit_test(test_null_arguments), cmocka_unit_test(test_file_names),
-        cmocka_unit_test(test_sticky),
+        cmocka_unit_test(test_sticky),          cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_canary),          cmocka_unit_test(test_weights_only),  cmocka_unit_test(test_ignore_keys),
         cmocka_unit_test(test_globs_refused),   cmocka_unit_test(test_timestamp_items), cmocka_unit_test(test_many),
         cmocka_unit_test(test_no_memory),
