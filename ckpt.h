@@ -434,7 +434,7 @@
      whatever the link names.
    - The conflict check understands format specs, escapes and sub-folders.
    - Time strings without a unit or digits ("", "5") are refused; "24h", "90m" and "3600s" are accepted.
-   - ckpt_get_file with overwrite also replaces a link whose file is gone, where Composer refuses.
+   - ckpt_get_file with overwrite also replaces a link whose file is gone, and makes missing folders, where Composer refuses.
    - Loading a .pt.gz leaves no unpacked file behind. Names with '#', '?', ';' or ':' in them are just names.
    - ckpt_create_symlink_file refuses an empty target (Composer writes it, and no reader follows it).
    - ckpt_load and ckpt_get_file fetch nothing from http:// and https:// addresses (CKPT_UNSUPPORTED).
@@ -925,12 +925,12 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_verify(ckpt_file *f);
 CKPT__DECL void     ckpt_file_close(ckpt_file *f);
 
 // Makes `destination` lead to the file that path names (Composer's get_file): a symbolic link to its absolute
-// path. A path that ends in ".symlink" is a text file that holds the real path, relative to its own folder; it
-// is followed, up to 8 times, and it is tried when `path` itself is missing. So is followed the text that a saver
-// writes for `latest` where the file system has no links. CKPT_EXISTS: destination exists and overwrite is off.
-// With it on, a link to nowhere is replaced as any file is, and a destination that the path itself leads over stays.
-// CKPT_NOT_FOUND names what was asked for. A URI is fetched instead: in parallel ranges, aside, checked, renamed;
-// .symlink objects are followed as ckpt_load does; errors as there.
+// path, in folders that are made if they are missing. A path that ends in ".symlink" is a text file that holds the
+// real path, relative to its own folder; it is followed, up to 8 times, and it is tried when `path` itself is missing.
+// So is followed the text that a saver writes for `latest` where the file system has no links. CKPT_EXISTS: destination
+// exists and overwrite is off. With it on, a link to nowhere is replaced as any file is, and a destination that the
+// path itself leads over stays. CKPT_NOT_FOUND names what was asked for. A URI is fetched instead: in parallel ranges,
+// aside, checked, renamed; .symlink objects are followed as ckpt_load does; errors as there.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_file(const char *path_or_uri, const char *destination, bool overwrite);
 // Writes a text file that names `target`, for ckpt_get_file and ckpt_load to follow. path must end in
 // ".symlink" (CKPT_ARG) and must not exist (CKPT_EXISTS). CKPT_ARG: a target that is empty, or not one line of UTF-8.
@@ -53651,6 +53651,20 @@ static bool ckpt__loader_leads_over(const char *path, const ckpt__os_info *what,
     return over;
 }
 
+// Makes a link, and the folders that it lacks. That there is no place for it is never CKPT_NOT_FOUND, which means the file that
+// was asked for.
+static ckpt_err ckpt__loader_link(const char *target, const char *path, const ckpt_allocator *a) {
+    ckpt__buf dir;
+    ckpt_err e = ckpt__os_symlink(target, path);
+    if (e != CKPT_NOT_FOUND) return e;
+    ckpt__buf_init(&dir, a);
+    ckpt__os_path_dir(&dir, path);
+    e = dir.err != CKPT_OK ? dir.err : ckpt__os_mkdirs(ckpt__buf_cstr(&dir));
+    if (e == CKPT_OK) e = ckpt__os_symlink(target, path);
+    ckpt__buf_free(&dir);
+    return e == CKPT_NOT_FOUND ? ckpt__error_prefix(CKPT_IO, "there is no folder for it") : e;
+}
+
 // A link goes aside and is renamed, so that a destination that is overwritten is never missing. That it leads to nowhere, since
 // the file of an earlier call is gone, is no reason to leave it.
 static ckpt_err ckpt__loader_place(const char *target, const char *destination, bool overwrite, const ckpt_allocator *a) {
@@ -53667,7 +53681,7 @@ static ckpt_err ckpt__loader_place(const char *target, const char *destination, 
     ckpt__buf aside;
     ckpt__buf_init(&aside, a);
     ckpt_err e = ckpt__file_temp_name(&aside, destination);
-    if (e == CKPT_OK) e = ckpt__os_symlink(target, aside.data);
+    if (e == CKPT_OK) e = ckpt__loader_link(target, aside.data, a);
     if (e == CKPT_OK) {
         e = overwrite ? ckpt__os_rename(aside.data, destination) : ckpt__os_rename_new(aside.data, destination);
         if (e != CKPT_OK) {

@@ -271,6 +271,17 @@ static void test_get_file(void **unused) {
     assert_int_equal(ckpt_get_file("run/ep1.pt", NULL, true), CKPT_ARG);
     assert_int_equal(ckpt_get_file("run/ep1.pt", "", true), CKPT_ARG);
     assert_string_equal(util_list("."), "got\nrun\n");                      // nothing hidden is left
+    must(ckpt_get_file("run/ep1.pt", "new/deep/got", false));               // folders are made
+    assert_string_equal(util_link_target("new/deep/got"), util_join(root, "run/ep1.pt"));
+    assert_string_equal(util_list("new/deep"), "got\n");
+    assert_int_equal(ckpt_get_file("run/nothing.pt", "none/got", false), CKPT_NOT_FOUND);
+    assert_int_equal(ckpt_get_file("run/ep1.pt", "run/ep1.pt/got", false), CKPT_EXISTS);
+    expect_sentence("a file of that name is in the way");
+    assert_int_equal(symlink("nowhere", "void"), 0);
+    assert_int_equal(ckpt_get_file("run/ep1.pt", "void/got", false), CKPT_IO);      // it is the destination that is missing
+    expect_sentence("there is no folder for it");
+    assert_int_equal(unlink("void"), 0);
+    assert_string_equal(util_list("."), "got\nnew\nrun\n");
     ckpt_allocator a = { NULL, NULL };
     must(ckpt__loader_copy("run/ep1.pt", "copied", false, &a));             // what stands in where links are refused
     assert_string_equal(util_read("copied", NULL), "content");
