@@ -1506,8 +1506,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_open(ckpt_uploader **out, const
 // overwrite false: an object of that name in the store makes the upload fail with CKPT_EXISTS, reported as below (unless it is a
 // later process that sends the file, and finds its very bytes there); a file of that name that is still on its way makes this
 // call fail with it.
-// CKPT_ARG: no regular file; a name that is empty, holds "..", or is not UTF-8. CKPT_NOT_FOUND, CKPT_NO_SPACE, CKPT_IO,
-// CKPT_AUTH: it could not be staged, and nothing of it is left. Any thread.
+// CKPT_ARG: no regular file; a name that is empty, holds "..", is not UTF-8, or that the store can never have ("a//b" and
+// "logs/" in a folder, more than 1024 bytes in S3). CKPT_NOT_FOUND, CKPT_NO_SPACE, CKPT_IO, CKPT_AUTH: it could not be
+// staged, and nothing of it is left. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_upload_file(ckpt_uploader *u, const char *remote_file_name, const char *file_path,
                                                     bool overwrite);
 // Reports progress, and returns the oldest failure of an upload that was not returned yet, with its sentence: each one
@@ -1541,8 +1542,8 @@ typedef struct ckpt_pending {
     uint64_t    size, sent;             // bytes; sent: confirmed by the store
     double      added;                  // seconds since 1970
     bool        in_use;                 // its uploader is running
-    bool        refused;                // not tried again: the store has an object of that name (CKPT_EXISTS), or the file was
-                                        // written to (CKPT_CORRUPT)
+    bool        refused;                // not tried again: the store has an object of that name (CKPT_EXISTS), can have none (an
+                                        // earlier version took a name such as "a//b"), or the file was written to (CKPT_CORRUPT)
     bool        damaged;                // the record is not whole, or cannot be read
 } ckpt_pending;
 
@@ -22466,6 +22467,8 @@ typedef ckpt_err ckpt__store_each_upload(const char *name, const char *upload_id
 // One attempt each: only the caller repeats, by what *t says afterwards.
 typedef struct ckpt__store_table {
     const char *scheme;
+    // CKPT_ARG: it can never have an object of that name. Asks nobody. NULL: who knows
+    ckpt_err (*takes)   (ckpt_store *s, const char *name);
     ckpt_err (*put)     (ckpt_store *s, const ckpt__store_put *p);      // confirms the size; knows its own lost reply by the mark
     // NULL: no parts. begin: CKPT_UNSUPPORTED when this object must go whole. part: part->number is given, the rest is filled in
     ckpt_err (*begin)   (ckpt_store *s, const ckpt__store_multi *m, ckpt__buf *upload_id);
@@ -22590,6 +22593,11 @@ static ckpt_err ckpt__store_enter(ckpt_store *s, const char *name, const ckpt__t
 static ckpt_err ckpt__store_leave(ckpt_store *s, ckpt_err e) {
     if (s->one_at_a_time) ckpt__os_mutex_unlock(&s->turn);
     return e;
+}
+
+// CKPT_ARG: every call with that name would be refused, now and ever. Nobody is asked, so no turn is waited for.
+static ckpt_err ckpt__store_takes(ckpt_store *s, const char *name) {
+    return s->table->takes != NULL ? s->table->takes(s, name) : CKPT_OK;
 }
 
 static bool ckpt__store_has_parts(const ckpt_store *s) {
@@ -22736,6 +22744,11 @@ static ckpt_err ckpt__store_check_name(const char *name) {
         p += n;
         if (*p == 0) return CKPT_OK;
     }
+}
+
+static ckpt_err ckpt__store_file_takes(ckpt_store *s, const char *name) {
+    (void)s;
+    return ckpt__store_check_name(name);
 }
 
 // Refuses a link at `path` whose real path lies outside of the bucket.
@@ -23616,7 +23629,7 @@ static void ckpt__store_file_close(ckpt_store *s) {
 }
 
 static const ckpt__store_table ckpt__store_file_table = {
-    "file", ckpt__store_file_put,
+    "file", ckpt__store_file_takes, ckpt__store_file_put,
     ckpt__store_file_begin, ckpt__store_file_part, ckpt__store_file_complete, ckpt__store_file_abort, ckpt__store_file_parts,
     ckpt__store_file_uploads,
     ckpt__store_file_get, NULL, ckpt__store_file_stat, ckpt__store_file_list, ckpt__store_file_remove, ckpt__store_file_close
@@ -23812,8 +23825,8 @@ static void ckpt__store_custom_close(ckpt_store *s) {
 }
 
 static const ckpt__store_table ckpt__store_custom_table = {
-    "custom", ckpt__store_custom_put, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ckpt__store_custom_fetch, ckpt__store_custom_stat,
-    ckpt__store_custom_list, ckpt__store_custom_remove, ckpt__store_custom_close
+    "custom", NULL, ckpt__store_custom_put, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ckpt__store_custom_fetch,
+    ckpt__store_custom_stat, ckpt__store_custom_list, ckpt__store_custom_remove, ckpt__store_custom_close
 };
 
 static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *ops, void *user) {
@@ -24759,6 +24772,10 @@ static ckpt_err ckpt__s3_check_name(const ckpt__s3 *s, const char *name) {
         return ckpt__error_set(CKPT_ARG, "the key has %zu bytes, and S3 allows %d", n, (int)CKPT__S3_KEY_MAX);
     if (!ckpt__txt_utf8(name, strlen(name))) return ckpt__error_set(CKPT_ARG, "the key is not valid UTF-8, which S3 demands");
     return CKPT_OK;
+}
+
+static ckpt_err ckpt__s3_takes(ckpt_store *store, const char *name) {
+    return ckpt__s3_check_name(ckpt__s3_of(store), name);
 }
 
 //-- one request -----------------------------------------------------------------
@@ -25985,8 +26002,8 @@ static void ckpt__s3_close(ckpt_store *store) {
 //-- opening ---------------------------------------------------------------------
 
 static const ckpt__store_table ckpt__s3_table = {
-    "s3", ckpt__s3_put, ckpt__s3_begin, ckpt__s3_part, ckpt__s3_complete, ckpt__s3_abort, ckpt__s3_parts, ckpt__s3_uploads,
-    ckpt__s3_get, NULL, ckpt__s3_stat, ckpt__s3_list, ckpt__s3_remove, ckpt__s3_close
+    "s3", ckpt__s3_takes, ckpt__s3_put, ckpt__s3_begin, ckpt__s3_part, ckpt__s3_complete, ckpt__s3_abort, ckpt__s3_parts,
+    ckpt__s3_uploads, ckpt__s3_get, NULL, ckpt__s3_stat, ckpt__s3_list, ckpt__s3_remove, ckpt__s3_close
 };
 
 // What is known of the service behind the endpoint; NULL: nothing.
@@ -27537,6 +27554,14 @@ static ckpt_err ckpt__mlflow_path(const ckpt__mlflow *s, ckpt__buf *out, const c
     return out->err;
 }
 
+static ckpt_err ckpt__mlflow_takes(ckpt_store *store, const char *name) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &store->allocator);
+    ckpt_err e = ckpt__mlflow_path(ckpt__mlflow_of(store), &path, name);
+    ckpt__buf_free(&path);
+    return e;
+}
+
 // Path and base name of an object: "a/b" and "c.pt" of "a/b/c.pt".
 typedef struct ckpt__mlflow_place {
     ckpt__buf   folder;                     // "" at the root
@@ -28828,21 +28853,21 @@ static void ckpt__mlflow_close(ckpt_store *store) {
 }
 
 static const ckpt__store_table ckpt__mlflow_proxy_table = {
-    "mlflow-artifacts", ckpt__mlflow_proxy_put, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ckpt__mlflow_fetch,
+    "mlflow-artifacts", ckpt__mlflow_takes, ckpt__mlflow_proxy_put, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ckpt__mlflow_fetch,
     ckpt__mlflow_proxy_stat, ckpt__mlflow_list, ckpt__mlflow_remove, ckpt__mlflow_close
 };
 
 // The same with MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD.
 static const ckpt__store_table ckpt__mlflow_parts_table = {
-    "mlflow-artifacts", ckpt__mlflow_proxy_put, ckpt__mlflow_proxy_begin, ckpt__mlflow_proxy_part, ckpt__mlflow_proxy_complete,
-    ckpt__mlflow_proxy_abort, ckpt__mlflow_proxy_parts, NULL, NULL, ckpt__mlflow_fetch, ckpt__mlflow_proxy_stat,
-    ckpt__mlflow_list, ckpt__mlflow_remove, ckpt__mlflow_close
+    "mlflow-artifacts", ckpt__mlflow_takes, ckpt__mlflow_proxy_put, ckpt__mlflow_proxy_begin, ckpt__mlflow_proxy_part,
+    ckpt__mlflow_proxy_complete, ckpt__mlflow_proxy_abort, ckpt__mlflow_proxy_parts, NULL, NULL, ckpt__mlflow_fetch,
+    ckpt__mlflow_proxy_stat, ckpt__mlflow_list, ckpt__mlflow_remove, ckpt__mlflow_close
 };
 
 static const ckpt__store_table ckpt__mlflow_managed_table = {
-    "dbfs", ckpt__mlflow_managed_put, ckpt__mlflow_managed_begin, ckpt__mlflow_managed_part, ckpt__mlflow_managed_complete,
-    ckpt__mlflow_managed_abort, ckpt__mlflow_managed_parts, NULL, ckpt__mlflow_managed_get, NULL, ckpt__mlflow_managed_stat,
-    ckpt__mlflow_list, NULL, ckpt__mlflow_close
+    "dbfs", ckpt__mlflow_takes, ckpt__mlflow_managed_put, ckpt__mlflow_managed_begin, ckpt__mlflow_managed_part,
+    ckpt__mlflow_managed_complete, ckpt__mlflow_managed_abort, ckpt__mlflow_managed_parts, NULL, ckpt__mlflow_managed_get, NULL,
+    ckpt__mlflow_managed_stat, ckpt__mlflow_list, NULL, ckpt__mlflow_close
 };
 
 // A number of bytes out of the environment, within limits.
@@ -30000,6 +30025,14 @@ static ckpt_err ckpt__sftp_path(const ckpt_store *s, const char *name, ckpt__buf
     return out->err;
 }
 
+static ckpt_err ckpt__sftp_takes(ckpt_store *s, const char *name) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = ckpt__sftp_path(s, name, &path);
+    ckpt__buf_free(&path);
+    return e;
+}
+
 // "dir/.base<middle><end>" of "dir/base"; a long base is cut, with its sum behind it. The sum is of the base alone, so that the
 // name is the same for everyone.
 static ckpt_err ckpt__sftp_hidden(ckpt__buf *out, const char *path, const char *mark, const char *end) {
@@ -30975,8 +31008,8 @@ static void ckpt__sftp_close(ckpt_store *s) {
 }
 
 static const ckpt__store_table ckpt__sftp_table = {
-    "sftp", ckpt__sftp_put, NULL, NULL, NULL, ckpt__sftp_abort, NULL, ckpt__sftp_uploads, ckpt__sftp_get, NULL, ckpt__sftp_stat,
-    ckpt__sftp_list, ckpt__sftp_remove, ckpt__sftp_close
+    "sftp", ckpt__sftp_takes, ckpt__sftp_put, NULL, NULL, NULL, ckpt__sftp_abort, NULL, ckpt__sftp_uploads, ckpt__sftp_get, NULL,
+    ckpt__sftp_stat, ckpt__sftp_list, ckpt__sftp_remove, ckpt__sftp_close
 };
 
 static bool ckpt__sftp_built_in(void) {
@@ -31108,6 +31141,14 @@ static ckpt_err ckpt__uc_path(const ckpt__uc *s, ckpt__buf *out, const char *nam
     ckpt__buf_fmt(out, "/%s/%s%s", s->root, whole ? "" : s->prefix, name);
     (void)ckpt__buf_cstr(out);
     return out->err;
+}
+
+static ckpt_err ckpt__uc_takes(ckpt_store *store, const char *name) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &store->allocator);
+    ckpt_err e = ckpt__uc_path(ckpt__uc_of(store), &path, name);
+    ckpt__buf_free(&path);
+    return e;
 }
 
 // A request about an object: its path is put behind `api`, percent-encoded.
@@ -31718,8 +31759,8 @@ static void ckpt__uc_close(ckpt_store *store) {
 //-- opening ---------------------------------------------------------------------
 
 static const ckpt__store_table ckpt__uc_table = {
-    "dbfs", ckpt__uc_put, ckpt__uc_begin, ckpt__uc_part, ckpt__uc_complete, ckpt__uc_abort, ckpt__uc_parts, NULL, ckpt__uc_get,
-    NULL, ckpt__uc_stat, ckpt__uc_list, ckpt__uc_remove, ckpt__uc_close
+    "dbfs", ckpt__uc_takes, ckpt__uc_put, ckpt__uc_begin, ckpt__uc_part, ckpt__uc_complete, ckpt__uc_abort, ckpt__uc_parts, NULL,
+    ckpt__uc_get, NULL, ckpt__uc_stat, ckpt__uc_list, ckpt__uc_remove, ckpt__uc_close
 };
 
 static ckpt_err ckpt__uc_set_up(ckpt_store *store, const ckpt_store_desc *d) {
@@ -31893,6 +31934,13 @@ static ckpt_err ckpt__wandb_name_init(ckpt__wandb_name *n, ckpt_store *store, co
     ckpt__buf_fmt(&n->latest, "%s:latest", ckpt__auth_text(&n->artifact));
     (void)ckpt__buf_cstr(&n->latest);
     return e != CKPT_OK ? e : n->latest.err;
+}
+
+static ckpt_err ckpt__wandb_takes(ckpt_store *store, const char *name) {
+    ckpt__wandb_name n;
+    ckpt_err e = ckpt__wandb_name_init(&n, store, name);
+    ckpt__wandb_name_free(&n);
+    return e;
 }
 
 //-- one question ----------------------------------------------------------------
@@ -32752,8 +32800,8 @@ static void ckpt__wandb_close(ckpt_store *store) {
 //-- opening ---------------------------------------------------------------------
 
 static const ckpt__store_table ckpt__wandb_table = {
-    "wandb", ckpt__wandb_put, NULL, NULL, NULL, NULL, NULL, NULL, ckpt__wandb_get, NULL, ckpt__wandb_stat, ckpt__wandb_list_all,
-    ckpt__wandb_remove, ckpt__wandb_close
+    "wandb", ckpt__wandb_takes, ckpt__wandb_put, NULL, NULL, NULL, NULL, NULL, NULL, ckpt__wandb_get, NULL, ckpt__wandb_stat,
+    ckpt__wandb_list_all, ckpt__wandb_remove, ckpt__wandb_close
 };
 
 // The next word of a netrc file, of at most cap - 1 bytes. Comments and, in quotes, blanks are as Python's netrc has them.
@@ -33288,6 +33336,10 @@ static ckpt_err ckpt__azure_check_name(const ckpt__azure *s, const char *name) {
     size_t n = ckpt__txt_length(ckpt__txt_view(s->prefix)) + ckpt__txt_length(ckpt__txt_view(name));
     if (n <= CKPT__AZURE_NAME_MAX) return ckpt__azure_check_text("name", name);
     return ckpt__error_set(CKPT_ARG, "the blob's name has %zu characters, and Azure allows %d", n, (int)CKPT__AZURE_NAME_MAX);
+}
+
+static ckpt_err ckpt__azure_takes(ckpt_store *store, const char *name) {
+    return ckpt__azure_check_name(ckpt__azure_of(store), name);
 }
 
 // The headers of a request as they go out, with its signature.
@@ -34130,8 +34182,9 @@ static void ckpt__azure_close(ckpt_store *store) {
 //-- opening ---------------------------------------------------------------------
 
 static const ckpt__store_table ckpt__azure_table = {
-    "azure", ckpt__azure_put, ckpt__azure_begin, ckpt__azure_part, ckpt__azure_complete, ckpt__azure_abort, ckpt__azure_parts,
-    ckpt__azure_uploads, ckpt__azure_get, NULL, ckpt__azure_stat, ckpt__azure_list, ckpt__azure_remove, ckpt__azure_close
+    "azure", ckpt__azure_takes, ckpt__azure_put, ckpt__azure_begin, ckpt__azure_part, ckpt__azure_complete, ckpt__azure_abort,
+    ckpt__azure_parts, ckpt__azure_uploads, ckpt__azure_get, NULL, ckpt__azure_stat, ckpt__azure_list, ckpt__azure_remove,
+    ckpt__azure_close
 };
 
 // Where account, key, SAS and endpoint come from. Texts of others, which last as long as the opening.
@@ -35315,14 +35368,14 @@ static void ckpt__gcs_close(ckpt_store *store) {
 //-- opening ---------------------------------------------------------------------
 
 static const ckpt__store_table ckpt__gcs_table = {
-    "gs", ckpt__gcs_put, ckpt__gcs_begin, ckpt__gcs_part, ckpt__gcs_complete, ckpt__gcs_abort, ckpt__gcs_parts, ckpt__gcs_uploads,
-    ckpt__gcs_get, NULL, ckpt__gcs_stat, ckpt__gcs_list, ckpt__gcs_remove, ckpt__gcs_close
+    "gs", ckpt__gcs_check_name, ckpt__gcs_put, ckpt__gcs_begin, ckpt__gcs_part, ckpt__gcs_complete, ckpt__gcs_abort,
+    ckpt__gcs_parts, ckpt__gcs_uploads, ckpt__gcs_get, NULL, ckpt__gcs_stat, ckpt__gcs_list, ckpt__gcs_remove, ckpt__gcs_close
 };
 
 // The same requests as to S3, with an HMAC key.
 static const ckpt__store_table ckpt__gcs_hmac_table = {
-    "gs", ckpt__s3_put, ckpt__s3_begin, ckpt__s3_part, ckpt__s3_complete, ckpt__s3_abort, ckpt__s3_parts, ckpt__s3_uploads,
-    ckpt__s3_get, NULL, ckpt__s3_stat, ckpt__s3_list, ckpt__s3_remove, ckpt__s3_close
+    "gs", ckpt__s3_takes, ckpt__s3_put, ckpt__s3_begin, ckpt__s3_part, ckpt__s3_complete, ckpt__s3_abort, ckpt__s3_parts,
+    ckpt__s3_uploads, ckpt__s3_get, NULL, ckpt__s3_stat, ckpt__s3_list, ckpt__s3_remove, ckpt__s3_close
 };
 
 // The description's endpoint, that of an emulator (*emulator), else Google's.
@@ -35608,6 +35661,10 @@ static ckpt_err ckpt__oci_check_name(const ckpt__oci *o, const char *name) {
         return ckpt__error_set(CKPT_ARG, "the name is not valid UTF-8, which Oracle demands");
     if (strpbrk(name, "\r\n") == NULL) return CKPT_OK;
     return ckpt__error_set(CKPT_ARG, "the name holds a line break, which Oracle does not allow");
+}
+
+static ckpt_err ckpt__oci_takes(ckpt_store *store, const char *name) {
+    return ckpt__oci_check_name(ckpt__oci_of(store), name);
 }
 
 //-- one request -----------------------------------------------------------------
@@ -36359,7 +36416,7 @@ static void ckpt__oci_close(ckpt_store *store) {
 //-- opening ---------------------------------------------------------------------
 
 static const ckpt__store_table ckpt__oci_table = {
-    "oci", ckpt__oci_put, ckpt__oci_begin, ckpt__oci_part, ckpt__oci_complete, ckpt__oci_abort, ckpt__oci_parts,
+    "oci", ckpt__oci_takes, ckpt__oci_put, ckpt__oci_begin, ckpt__oci_part, ckpt__oci_complete, ckpt__oci_abort, ckpt__oci_parts,
     ckpt__oci_uploads, ckpt__oci_get, NULL, ckpt__oci_stat, ckpt__oci_list, ckpt__oci_remove, ckpt__oci_close
 };
 
@@ -39324,6 +39381,12 @@ static ckpt_err ckpt__uploader_check_name(const char *name) {
     }
 }
 
+// Can the store ever have an object, and the link to it, of these names?
+static ckpt_err ckpt__uploader_takes(const ckpt_uploader *u, const char *name, const char *link_name) {
+    ckpt_err e = ckpt__store_takes(u->store, name);
+    return e == CKPT_OK && link_name != NULL ? ckpt__store_takes(u->store, link_name) : e;
+}
+
 // file_path_format_string, filled in; leading slashes go, as in Composer.
 static ckpt_err ckpt__uploader_name(const ckpt_uploader *u, ckpt__buf *out, const char *remote_file_name) {
     ckpt_name_var var = { "remote_file_name", remote_file_name };
@@ -40457,8 +40520,9 @@ static ckpt_err ckpt__uploader_adopt_record(ckpt_uploader *u, const char *folder
         keep = !it->refused || it->dropped || !ckpt__os_is_gone(it->data);
         if (it->refused && !it->dropped)
             ckpt__error_log(&u->quiet, CKPT_LOG_WARN, "%s is not uploaded again: %s%s%s", it->data, u->store->uri, it->name,
-                            ckpt__uploader_was_changed(it) ? " cannot be made of it, for it was written to"
-                                                           : " existed and was not to be overwritten");
+                            ckpt__uploader_takes(u, it->name, it->link_name) != CKPT_OK ? " is no name for the store"
+                            : ckpt__uploader_was_changed(it) ? " cannot be made of it, for it was written to"
+                                                             : " existed and was not to be overwritten");
     }
     if (e == CKPT_OK && keep && !it->dropped && !it->confirmed && ckpt__os_is_gone(it->data)) {
         e = ckpt__error_set(CKPT_CORRUPT, "the staged file %s of %s is gone", it->data, it->name);
@@ -42107,7 +42171,8 @@ static void ckpt__uploader_failed(ckpt_uploader *u, ckpt__uploader_item *it, ckp
     ckpt__error_take(&why);
     why.code = e;
     it->refused = it->kind == CKPT__UPLOADER_PUT &&
-                  ((e == CKPT_EXISTS && !it->curable) || (e == CKPT_CORRUPT && ckpt__uploader_was_changed(it)));
+                  ((e == CKPT_EXISTS && !it->curable) || (e == CKPT_CORRUPT && ckpt__uploader_was_changed(it)) ||
+                   (e == CKPT_ARG && ckpt__uploader_takes(u, it->name, it->link_name) == CKPT_ARG));
     it->curable = it->curable && !it->refused;
     if (it->refused) {
         (void)ckpt__uploader_append_word(u, it, "refused", false);
@@ -42287,6 +42352,7 @@ static ckpt_err ckpt__uploader_check(ckpt_uploader *u, const ckpt__upload *up) {
     ckpt_err e = ckpt__uploader_check_process(u);
     if (e == CKPT_OK) e = ckpt__uploader_check_name(up->name);
     if (e == CKPT_OK && up->link_name != NULL) e = ckpt__uploader_check_name(up->link_name);
+    if (e == CKPT_OK) e = ckpt__uploader_takes(u, up->name, up->link_name);
     if (e == CKPT_OK && !up->overwrite && ckpt__uploader_is_pending(u, up->name, false))
         e = ckpt__error_set(CKPT_EXISTS, "a file of that name is on its way already, and overwriting it was not asked for");
     return e;

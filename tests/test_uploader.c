@@ -589,6 +589,50 @@ static void test_names_refused(void **state) {
     end_world(&w);
 }
 
+// Names that the store can never take are the call's failure. What an earlier version took of them is told of once.
+static void test_names_for_no_store(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    const char *path = file_of(&w, "f", "x");
+    static const char *const bad[] = { "logs/", "a//b", "a/./b", ".", "./x", "a/.ckpt-upload-1/b" };
+    for (int i = 0; i < UTIL_COUNT(bad); i++) {
+        assert_int_equal(ckpt_upload_file(w.u, bad[i], path, true), CKPT_ARG);
+        assert_non_null(strstr(ckpt_last_error(), "cannot stage"));
+        ckpt__uploader_item *ticket;
+        ckpt__body body;
+        ckpt__upload up;
+        memset(&body, 0, sizeof body);
+        memset(&up, 0, sizeof up);
+        up.name = i % 2 == 0 ? bad[i] : "a";
+        up.path = path;
+        up.link_name = i % 2 == 0 ? NULL : bad[i];
+        up.link_text = "a";
+        assert_int_equal(ckpt__uploader_begin(w.u, &up, &body, &ticket), CKPT_ARG);
+    }
+    assert_string_equal(util_list(w.staging), util_fmt("%s.lock\n", w.u->places->owner));
+    S.table.takes = NULL;
+    upload_text(&w, "logs/", "x", true);
+    assert_int_equal(close_uploader(&w, 0), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "the next run tries again"));
+    S.table.takes = S.inner->takes;
+    open_uploader(&w);
+    upload_text(&w, "good", "y", true);
+    assert_int_equal(close_uploader(&w, 0), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "the name has an empty level"));
+    assert_non_null(strstr(ckpt_last_error(), "the file is kept as"));
+    assert_string_equal(text_of(&w, "good"), "y");
+    const int puts = S.puts;
+    for (int run = 0; run < 2; run++) {
+        open_uploader(&w);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+        assert_int_equal(entries(w.staging, ".data"), 1);
+    }
+    assert_int_equal(S.puts, puts);
+    end_world(&w);
+}
+
 //-- the scenarios of Composer's tests --------------------------------------------------------------------
 
 static void scenario_single(void) {
@@ -4816,7 +4860,7 @@ int main(void) {
         cmocka_unit_test(test_remote_names),
         cmocka_unit_test(test_uris),
         cmocka_unit_test(test_description),
-        cmocka_unit_test(test_names_refused),
+        cmocka_unit_test(test_names_refused),                      cmocka_unit_test(test_names_for_no_store),
         cmocka_unit_test(test_scenarios),
         cmocka_unit_test(test_replaced_while_waiting),
         cmocka_unit_test(test_told_at_close),
