@@ -1396,7 +1396,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_custom(ckpt_store **out, const ckp
 // overwrite off: CKPT_EXISTS when the object is there; where the store cannot be told (sftp, some S3 servers) it is looked for
 // before. A reply that gets lost is recognised: what this very call has put is no CKPT_EXISTS; where neither a mark nor a sum
 // tells, as in a custom store, the object is fetched and compared.
-// CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_CORRUPT: the file changed while it was sent. CKPT_NO_SPACE.
+// CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_CORRUPT: the file changed while it was sent; a custom store, which reads
+// it by itself, may have some of both then. CKPT_NO_SPACE.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_put(ckpt_store *s, const char *name, const char *file_path, bool overwrite);
 // Gets an object into a file, whole and durable or not at all: written aside, several ranges at a time, size and, where the
 // store keeps one, checksum compared, synced, renamed. Folders above `destination` are made.
@@ -17775,6 +17776,8 @@ typedef struct ckpt__body {
     int         fd;
     const char *path;                   // of fd, for sentences; a custom store opens it itself
     uint64_t    offset, size;           // the piece of the whole that this request sends
+    bool        watched;                // the file of fd is to stay as it is: ckpt__body_watch
+    int64_t     mtime_ns;               // when it was written to last, as the watch began
     const ckpt__os_flag *cancel;        // NULL: none; set: nothing more is read, not for a sum either
     ckpt_err   *amiss;                  // NULL, or what reading it failed with: the file's folder, not the store
 } ckpt__body;
@@ -17893,12 +17896,30 @@ static ckpt_err ckpt__body_read_source(const ckpt__body *b, void *dst, size_t si
     return ckpt__error_set(CKPT_CORRUPT, "%s has changed: it became shorter while it was sent", b->path);
 }
 
-// Reads `size` bytes of the piece, from `at` within it. A file that became shorter since it was measured is CKPT_CORRUPT.
+// From now on a file that is written to is found out, by its time: what is read of it may be partly from before, partly from
+// after. Its other times do not matter: a hard link changes those.
+static void ckpt__body_watch(ckpt__body *b, const ckpt__os_info *info) {
+    b->watched = true;
+    b->mtime_ns = info->mtime_ns;
+}
+
+// CKPT_CORRUPT: a file that is watched was written to.
+static ckpt_err ckpt__body_check(const ckpt__body *b) {
+    ckpt__os_info info;
+    if (!b->watched) return CKPT_OK;
+    ckpt_err e = ckpt__os_fstat(b->fd, &info, b->path);
+    if (e != CKPT_OK || info.mtime_ns == b->mtime_ns) return e;
+    return ckpt__error_set(CKPT_CORRUPT, "%s has changed while it was being sent: it was written to", b->path);
+}
+
+// Reads `size` bytes of the piece, from `at` within it. A file that became shorter since it was measured is CKPT_CORRUPT. So is,
+// when the last bytes are read, one that is watched and was written to: they do not leave, and no object comes into being.
 static ckpt_err ckpt__body_read(const ckpt__body *b, void *dst, size_t size, uint64_t at) {
     if (at > b->size || size > b->size - at) return ckpt__error_set(CKPT_ARG, "more bytes were asked for than there are to send");
     if (size == 0) return CKPT_OK;
     if (b->cancel != NULL && ckpt__os_flag_get(b->cancel) != 0) return ckpt__error_set(CKPT_CANCELLED, "cancelled");
     ckpt_err e = ckpt__body_read_source(b, dst, size, at);
+    if (e == CKPT_OK && size == b->size - at) e = ckpt__body_check(b);
     if (e != CKPT_OK && b->amiss != NULL) *b->amiss = e;
     return e;
 }
@@ -22904,6 +22925,7 @@ static ckpt_err ckpt__store_copy_inside(const ckpt__body *b, int fd, uint64_t at
     if (e == CKPT_OK) e = ckpt__store_look_at_source(b, &after);
     if (e == CKPT_OK && (after.size != before.size || after.mtime_ns != before.mtime_ns))
         e = ckpt__error_set(CKPT_CORRUPT, "%s was changed while it was copied", b->path);
+    if (e == CKPT_OK && *done == b->size) e = ckpt__body_check(b);
     return e;
 }
 
@@ -23782,6 +23804,10 @@ static ckpt_err ckpt__store_custom_put(ckpt_store *s, const ckpt__store_put *p) 
                             (unsigned long long)p->body->size);
     }
     if (e == CKPT_OK) ckpt__transfer_moved(p->t, size);
+    // It was read by the user's function, so that this shows only now.
+    if (e == CKPT_OK && direct && ckpt__body_check(p->body) == CKPT_CORRUPT)
+        e = ckpt__error_set(CKPT_CORRUPT, "%s has changed while it was being sent: it was written to, and what the store has may "
+                            "be partly the old file and partly the new one", p->body->path);
     return e;
 }
 
@@ -37586,12 +37612,14 @@ static ckpt_err ckpt__send_check_size(const ckpt__send *s, bool whole, uint64_t 
                            (unsigned long long)most);
 }
 
-// The file must be as long as it was: a file that somebody writes to while it is sent gives an object that never existed.
+// The file must be as long as it was, and one that is watched as it was: a file that somebody writes to while it is sent gives an
+// object that never existed.
 static ckpt_err ckpt__send_check_body(const ckpt__body *b) {
     ckpt__os_info info;
     if (b->read != NULL || b->memory != NULL || b->size == 0) return CKPT_OK;
     ckpt_err e = ckpt__os_fstat(b->fd, &info, b->path);
-    if (e != CKPT_OK || info.size == b->offset + b->size) return e;
+    if (e == CKPT_OK && info.size == b->offset + b->size) return ckpt__body_check(b);
+    if (e != CKPT_OK) return e;
     return ckpt__error_set(CKPT_CORRUPT, "%s has changed while it was being sent: it has %llu bytes now and had %llu", b->path,
                            (unsigned long long)info.size, (unsigned long long)(b->offset + b->size));
 }
@@ -37905,8 +37933,9 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     s->body.amiss = NULL;
     j->curable = e != CKPT_OK && ckpt__send_may_pass(&l.t, e);
     if (e != CKPT_OK) ckpt__send_clean_whole(j);
-    // What is there is the file, unless that is known to have changed.
-    return e == CKPT_OK && ckpt__send_check_body(&s->body) == CKPT_CORRUPT ? CKPT_CORRUPT : e;
+    // What is there is the file, unless that is known to have changed. One that is watched was looked at when all of it was read.
+    bool unseen = e == CKPT_OK && !s->body.watched;
+    return unseen && ckpt__send_check_body(&s->body) == CKPT_CORRUPT ? CKPT_CORRUPT : e;
 }
 
 //-- parts --------------------------------------------------------------------------
@@ -41737,6 +41766,7 @@ static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_i
 static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__uploader_sending sending;
+    ckpt__os_info info;
     ckpt__send s;
     ckpt_err e = CKPT_OK;
     char *body = NULL;
@@ -41768,6 +41798,8 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
         if (it->fd < 0) e = ckpt__os_open_read(&it->fd, it->data);
         s.body.fd = it->fd;
         s.ready = ckpt__uploader_unchanged;
+        if (e == CKPT_OK && it->modified != 0 && ckpt__os_fstat(it->fd, &info, it->data) == CKPT_OK)
+            ckpt__body_watch(&s.body, &info);
     }
     s.overwrite = it->overwrite;
     s.mark = it->mark;
@@ -43181,6 +43213,7 @@ static ckpt_err ckpt__uploader_put_file(const char *path, const char *uri, bool 
         s.name = name.data;
         s.body.path = path;
         s.body.size = info.size;
+        ckpt__body_watch(&s.body, &info);
         s.overwrite = overwrite;
         s.mark = mark;
         s.retry = &retry;
@@ -60573,8 +60606,8 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loade
 //------------------------------------------------------------------------------
 // >>public     the ckpt_ functions: they check arguments, fill in defaults, and call below
 //
-// uses:    error memory platform text time name state plan engine file store stores retry send fetch uploader
-//          ranks shard saver loader crew folder
+// uses:    error memory platform text time name state plan engine file transfer store stores retry send fetch
+//          uploader ranks shard saver loader crew folder
 // threads: as the contract above says of each
 //------------------------------------------------------------------------------
 
@@ -61343,6 +61376,7 @@ static ckpt_err ckpt__public_put(ckpt_store *s, const char *name, const char *pa
         send.name = name;
         send.body.path = path;
         send.body.size = info.size;
+        ckpt__body_watch(&send.body, &info);
         send.overwrite = overwrite;
         send.mark = mark;
         send.retry = retry;

@@ -794,6 +794,101 @@ static void test_file_changes(void **state) {
     world_close(w);
 }
 
+// Writes over the file, whose length stays, some seconds after it was made. A clock's tick is too long to wait for it.
+static void write_over(const char *path) {
+    struct timespec times[2];
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    util_flip(path, 1, 1);
+    times[0] = times[1] = st.st_mtim;
+    times[1].tv_sec += 5;
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void watch_it(world *w) {
+    ckpt__os_info info;
+    must(ckpt__os_fstat(w->send.body.fd, &info, w->send.body.path));
+    ckpt__body_watch(&w->send.body, &info);
+    w->send.has_crc = false;
+    w->send.ready = NULL;
+}
+
+static world *watched;
+
+// Takes half of the body, and comes for the rest when the file was written over, or has got a second name.
+static ckpt_err put_halves(ckpt_store *s, const ckpt__store_put *p) {
+    const char *path = p->body->path, *other = util_fmt("%s.link", path);
+    char bytes[8000];
+    (void)s;
+    ckpt_err e = ckpt__body_read(p->body, bytes, 4000, 0);
+    if (watched->forget) write_over(path);
+    else assert_int_equal(link(path, other), 0);
+    if (e == CKPT_OK) e = ckpt__body_read(p->body, bytes + 4000, 4000, 4000);
+    if (!watched->forget) assert_int_equal(unlink(other), 0);
+    return e;
+}
+
+static ckpt_err remember_write(const ckpt__send_record *r, void *user) {
+    world *w = (world *)user;
+    if (r->count == 1) write_over(w->send.body.path);
+    return CKPT_OK;
+}
+
+// A file that is watched, of which no sum is known, is written to while it is sent: no object comes of it, neither whole nor in parts.
+static void test_file_is_watched(void **state) {
+    (void)state;
+    const char *path = util_join(util_temp_dir(), "staged");
+    for (int how = 0; how < 4; how++) {             // whole: a second name, which is no change; a write. In parts: one at a time, all at once
+        world *w = watched = world_open(how < 2 ? 8000 : BIG);
+        world_file(w, path);
+        watch_it(w);
+        w->forget = how > 0;
+        if (how < 2) w->s->table.put = put_halves;
+        else w->send.remember = remember_write;
+        if (how == 2) w->send.num_concurrent_parts = 1;
+        if (how == 0) must(ckpt__send_run(&w->send));
+        else expect_failed(w, CKPT_CORRUPT, "staged has changed while it was being sent: it was written to");
+        assert_true(how == 0 || w->send.amiss);
+        assert_int_equal(scripted_uploads(w->s), 0);
+        assert_int_equal(w->s->calls[OP_COMPLETE], 0);
+        close(w->send.body.fd);
+        world_close(w);
+    }
+}
+
+static const char *written_over;
+
+static void write_over_once(const char *name, const char *path, int fd) {
+    (void)path, (void)fd;
+    if (strcmp(name, "pwrite") != 0 || written_over == NULL) return;
+    const char *at = written_over;
+    written_over = NULL;
+    write_over(at);
+}
+
+// The same of a copy into a folder that the system does not make by itself, in a piece of a MiB after the other.
+static void test_copy_is_watched(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *path = util_join(dir, "staged"), *uri = util_fmt("file://%s/b", dir);
+    char *bytes = scripted_bytes(3 << 20);
+    for (int how = 0; how < 2; how++) {
+        ckpt_store *s = NULL;
+        util_write(path, bytes, 3 << 20);
+        must(ckpt_store_open(&s, uri, NULL));
+        written_over = path;
+        fault_watch = write_over_once;
+        fault_arm_call("copy_file_range", EXDEV, 1);
+        ckpt_err e = how == 0 ? ckpt_store_put(s, "x", path, true) : ckpt_put_file(path, util_fmt("%s/x", uri), true);
+        fault_watch = NULL;
+        (void)fault_disarm();
+        assert_int_equal(e, CKPT_CORRUPT);
+        expect_sentence("staged has changed while it was being sent");
+        uint64_t size;
+        assert_int_equal(ckpt_store_size(s, "x", &size), CKPT_NOT_FOUND);
+        ckpt_store_close(s);
+    }
+}
+
 // The server of the file's folder is away for a moment: the same part goes again, and a last look that fails costs no part.
 static void test_file_away(void **state) {
     (void)state;
@@ -1228,7 +1323,8 @@ int main(void) {
         cmocka_unit_test(test_overwrite),
         cmocka_unit_test(test_looks_before_parts), cmocka_unit_test(test_overtaken), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_file),
-        cmocka_unit_test(test_file_changes), cmocka_unit_test(test_file_away), cmocka_unit_test(test_ready_passes),
+        cmocka_unit_test(test_file_changes), cmocka_unit_test(test_file_is_watched), cmocka_unit_test(test_copy_is_watched),
+        cmocka_unit_test(test_file_away), cmocka_unit_test(test_ready_passes),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_cancelled_while_read),

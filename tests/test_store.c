@@ -667,6 +667,41 @@ static void test_source_changes(void **state) {
     ckpt_store_close(s);
 }
 
+static const char *custom_source;
+
+static ckpt_err put_and_change(const char *name, const char *file_path, bool overwrite, void *user) {
+    struct timespec times[2];
+    struct stat st;
+    ckpt_err e = memory_put(name, file_path, overwrite, user);
+    if (custom_source == NULL) return e;
+    assert_int_equal(stat(custom_source, &st), 0);
+    util_flip(custom_source, 1, 1);
+    times[0] = times[1] = st.st_mtim;
+    times[1].tv_sec += 5;
+    assert_int_equal(utimensat(AT_FDCWD, custom_source, times, 0), 0);
+    return e;
+}
+
+// A custom store reads the file by itself: that it was written to meanwhile, and kept its length, is told afterwards.
+static void test_custom_source_changes(void **state) {
+    (void)state;
+    const char *file = contract_file("0123456789", 10);
+    ckpt_store_ops ops;
+    ckpt_store *s = open_memory(false, false);
+    ckpt_store_close(s);
+    memset(&ops, 0, sizeof ops);
+    ops.put = put_and_change;
+    ops.get = memory_get;
+    ops.size = memory_size;
+    contract_ok(ckpt_store_custom(&s, &ops, &the_memory));
+    custom_source = NULL;
+    contract_ok(ckpt_store_put(s, "a", file, false));
+    custom_source = file;
+    contract_is(ckpt_store_put(s, "b", file, false), CKPT_CORRUPT);
+    assert_non_null(strstr(ckpt_last_error(), "it was written to, and what the store has may be partly the old file"));
+    ckpt_store_close(s);
+}
+
 //-- progress of the public calls --------------------------------------------------
 
 typedef struct seen_progress { pthread_t thread; int calls, finished; uint64_t last, total; bool fell, elsewhere; const char *phase; ckpt_err e; int attempt; } seen_progress;
@@ -1073,7 +1108,8 @@ static const struct CMUnitTest own_tests[] = {
     cmocka_unit_test(test_plain_files), cmocka_unit_test(test_note), cmocka_unit_test(test_links), cmocka_unit_test(test_hidden),
     cmocka_unit_test(test_kill), cmocka_unit_test(test_sweep), cmocka_unit_test(test_parts_damaged), cmocka_unit_test(test_uploads), cmocka_unit_test(test_source_changes),
     cmocka_unit_test(test_progress_hook), cmocka_unit_test(test_progress_attempts),
-    cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_own_object), cmocka_unit_test(test_custom_late), cmocka_unit_test(test_custom_turn),
+    cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_source_changes), cmocka_unit_test(test_custom_own_object),
+    cmocka_unit_test(test_custom_late), cmocka_unit_test(test_custom_turn),
     cmocka_unit_test(test_custom_turn_cancelled), cmocka_unit_test(test_open),
     cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_contract_rows),
     cmocka_unit_test(test_allocations)

@@ -168,9 +168,23 @@ static void go_away(int done) {
     else fault_arm_call("stat", ESTALE, 1);
 }
 
+static const char *torn;                // is written to when the first bytes of it are on their way
+
+static void tear(const char *name, const char *path, int fd) {
+    struct timespec times[2] = { { 1000000000, 0 }, { 1000000000, 0 } };
+    (void)path, (void)fd;
+    if (strcmp(name, "pwrite") != 0 || torn == NULL) return;
+    int to = open(torn, O_WRONLY);
+    torn = NULL;
+    assert_true(to >= 0 && pwrite(to, "x", 1, 0) == 1 && futimens(to, times) == 0 && close(to) == 0);
+}
+
 static ckpt_err s_put(ckpt_store *s, const ckpt__store_put *p) {
     ckpt_err e = gate(p->name, "a put", p->t, false);
+    if (torn != NULL) fault_arm_call("copy_file_range", EXDEV, 1);
+    if (torn != NULL) fault_watch = tear;
     if (e == CKPT_OK) e = S.inner->put(s, p);
+    fault_watch = NULL;
     if (e == CKPT_OK && kept_marks != NULL && strstr(p->name, CKPT__UPLOADER_PROBE) == NULL) {
         pthread_mutex_lock(&S.lock);
         snprintf(mark_of(p->name)->name, sizeof kept_marks->name, "%s", p->name);
@@ -1352,6 +1366,28 @@ static void test_changed_unseen(void **state) {
         (void)close_uploader(&w, 0);
         end_world(&w);
     }
+}
+
+// One that is written to while it goes whole leaves what was there before as it was.
+static void test_changed_in_between(void **state) {
+    (void)state;
+    world w;
+    begin_world(&w);
+    upload_text(&w, "f", "before", true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    ckpt__uploader_pause(w.u, 1);
+    const size_t size = CKPT__UPLOADER_COPIED + 4096;           // so big that it is linked
+    w.u->part_size = size;
+    const char *path = big_file(&w, "source", size, 7);
+    assert_int_equal(ckpt_upload_file(w.u, "f", path, true), CKPT_OK);
+    torn = path;
+    ckpt__uploader_pause(w.u, -1);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_CORRUPT);
+    assert_non_null(strstr(ckpt_last_error(), "was written to"));
+    assert_string_equal(text_of(&w, "f"), "before");
+    (void)fault_disarm();
+    (void)close_uploader(&w, 0);
+    end_world(&w);
 }
 
 static const char *bad_file;            // it cannot be opened
@@ -4869,7 +4905,7 @@ int main(void) {
         cmocka_unit_test(test_record_of_none_stays), cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_staging_away),
-        cmocka_unit_test(test_changed_unseen),
+        cmocka_unit_test(test_changed_unseen), cmocka_unit_test(test_changed_in_between),
         cmocka_unit_test(test_staged_bad),
         cmocka_unit_test(test_mount_away), cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
