@@ -1260,7 +1260,8 @@ typedef struct ckpt_gc_desc {
 // up to what is there, and leads links that lead nowhere, or to a damaged one, to the newest checkpoint that
 // verifies. Pinned ones stay, also one that has lost its .metadata; and foreign files, and copies: what no saver has
 // noted neither goes by the rules nor counts for them, but where the index is lost. No checkpoint is deleted unless one
-// that stays verifies (CKPT_CORRUPT), and none that a ckpt_convert just puts another in place of: a warning says so.
+// that stays verifies (CKPT_CORRUPT); those newer than that are found to be damaged, and do not count for the rules (a
+// dry run looks at none). And none that a ckpt_convert just puts another in place of: a warning says so.
 // CKPT_EXISTS: a saver has the folder open, or, where ranks have tarballs of their own, another of these calls is at work
 // there (else it is waited for, as by ckpt_folder_remove). CKPT_ARG: all checkpoints are of other runs below; nothing of
 // theirs was touched. CKPT_IO, CKPT_NET as of ckpt_folder_remove.
@@ -59294,8 +59295,9 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
 }
 
 // Finds the newest checkpoint that stays and verifies, one of an abandoned future behind those, what may be a copy last. Those
-// that do not are noted as damaged.
-static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c) {
+// that do not are noted as damaged; *damaged: there was one.
+static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c, bool *damaged) {
+    *damaged = false;
     for (int pass = 0; pass < 3; pass++) {
         for (size_t i = c->ix->count; i > 0; i--) {
             ckpt__index_line *l = &c->ix->lines[i - 1];
@@ -59307,7 +59309,9 @@ static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c) {
             if (e == CKPT_OK) return CKPT_OK;
             if (e != CKPT_CORRUPT && e != CKPT_NOT_FOUND) return e;
             ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
-            if (e == CKPT_CORRUPT) l->state = CKPT__INDEX_DAMAGED;
+            if (e != CKPT_CORRUPT) continue;
+            l->state = CKPT__INDEX_DAMAGED;
+            *damaged = true;
         }
     }
     c->successor.len = 0;
@@ -59497,27 +59501,26 @@ static ckpt_err ckpt__folder_delete(const ckpt__folder_change *c, const ckpt__in
 }
 
 // Carries out what the marks say: links first, then the index, the files last. Where the disk has no room for an index, they must
-// go before it: a line whose file is gone does no harm.
+// go before it: a line whose file is gone does no harm. must_verify: one of those that stay must, which was looked for already.
 static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     ckpt__index gone;
     ckpt__folder_links own;
-    bool moves = false, spared = false, finds = c->links == NULL;
-    ckpt__buf_init(&c->successor, &c->f->allocator);
+    bool moves = false, again = false, finds = c->links == NULL;
     ckpt_err e = ckpt__index_init(&gone, &c->f->allocator, c->f->index.folder);
     ckpt_err found = finds ? ckpt__folder_find_links(&own, c->f, true) : CKPT_OK;
     if (finds) c->links = &own;
     if (e == CKPT_OK) e = found;
     if (e == CKPT_OK) e = ckpt__folder_mark_links(c, &moves);
-    if (e == CKPT_OK && (moves || must_verify)) e = ckpt__folder_find_successor(c);
+    if (e == CKPT_OK && moves && !must_verify) e = ckpt__folder_find_successor(c, &again);
     if (e == CKPT_OK && must_verify && c->successor.len == 0)
         e = ckpt__error_set(CKPT_CORRUPT, "nothing was deleted in %s: of the checkpoints that would stay none verifies",
                             c->f->index.folder);
     for (size_t i = 0; i < c->ix->count && e == CKPT_OK; i++) {         // to verify it may have taken long
         bool leaves = c->ix->lines[i].leaves;
         e = ckpt__folder_spare(c, &c->ix->lines[i]);
-        spared = spared || leaves != c->ix->lines[i].leaves;
+        again = again || leaves != c->ix->lines[i].leaves;
     }
-    if (e == CKPT_OK && spared) e = ckpt__folder_mark_links(c, &moves);
+    if (e == CKPT_OK && again) e = ckpt__folder_mark_links(c, &moves);
     if (e == CKPT_OK) e = ckpt__folder_move_links(c);
     for (size_t i = 0; i < c->ix->count && e == CKPT_OK; ) {
         if (!c->ix->lines[i].leaves) { i++; continue; }
@@ -59533,7 +59536,6 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     if (e == CKPT_OK && full) e = ckpt__index_write(c->ix);
     if (finds) ckpt__folder_free_links(c->links);
     if (finds) c->links = NULL;
-    ckpt__buf_free(&c->successor);
     ckpt__index_free(&gone);
     return e;
 }
@@ -59572,9 +59574,11 @@ static ckpt_err ckpt__folder_remove(ckpt_folder *f, size_t i) {
         memset(&c, 0, sizeof c);
         c.f = f;
         c.ix = &ix;
+        ckpt__buf_init(&c.successor, &f->allocator);
         for (size_t k = 0; k < ix.count; k++) ix.lines[k].leaves = k == (size_t)at;
         e = ckpt__folder_spare(&c, &ix.lines[at]);
         if (e == CKPT_OK) e = ckpt__folder_retire(&c, false);
+        ckpt__buf_free(&c.successor);
     }
     ckpt__folder_leave(&ix);
     ckpt__folder_unlock(fd, &lock);
@@ -59938,6 +59942,13 @@ static ckpt_err ckpt__folder_tell_line(const ckpt__folder_change *c, const char 
     return e;
 }
 
+// Marks what leaves by the rule. *n: how many.
+static ckpt_err ckpt__folder_apply(const ckpt__folder_change *c, const ckpt__index_rule *rule, size_t *n) {
+    ckpt_err e = ckpt__folder_choose(c, rule, n);
+    if (e == CKPT_OK) e = ckpt__folder_check_best(c, rule);
+    return e == CKPT_OK ? ckpt__folder_check_every(c, rule) : e;
+}
+
 static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_rule *rule) {
     ckpt_err e = ckpt__folder_enter(c->f, c->ix, c->rank);
     if (e == CKPT_OK) e = ckpt__folder_note_listings(c);
@@ -59945,13 +59956,16 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
     if (e != CKPT_OK) return e;
     ckpt__folder_mark_strays(c->ix);
     size_t n = 0;
-    e = ckpt__folder_choose(c, rule, &n);
-    if (e == CKPT_OK) e = ckpt__folder_check_best(c, rule);
-    if (e == CKPT_OK) e = ckpt__folder_check_every(c, rule);
+    e = ckpt__folder_apply(c, rule, &n);
     if (e == CKPT_OK && c->rank == 0) e = ckpt__folder_sweep_halves(c);
     if (e == CKPT_OK && c->rank == 0) e = c->going.err != CKPT_OK ? c->going.err : ckpt__folder_sweep(c);
     if (e != CKPT_OK) return e;
-    if (!c->gc->dry_run) return ckpt__folder_retire(c, n > 0);
+    // One that is found to be damaged now is none of those that the rule lets stay: an older one stays in its place.
+    for (bool damaged = !c->gc->dry_run; e == CKPT_OK && damaged && n > 0;) {
+        e = ckpt__folder_find_successor(c, &damaged);
+        if (e == CKPT_OK && damaged) e = ckpt__folder_apply(c, rule, &n);
+    }
+    if (e == CKPT_OK && !c->gc->dry_run) return ckpt__folder_retire(c, n > 0);
     for (size_t i = 0; i < c->ix->count && e == CKPT_OK; i++) {
         if (c->ix->lines[i].leaves) e = ckpt__folder_tell_line(c, c->ix->lines[i].name);
     }
@@ -59979,8 +59993,10 @@ static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_des
     c.gc = d;
     c.rank = rank;
     ckpt__buf_init(&c.going, &f->allocator);
+    ckpt__buf_init(&c.successor, &f->allocator);
     e = ckpt__folder_gc_run(&c, rule);
     ckpt__buf_free(&c.going);
+    ckpt__buf_free(&c.successor);
     ckpt__folder_leave(&ix);
     ckpt__folder_unlock(fd, &lock);
     return e;

@@ -54,6 +54,36 @@ static void go_on(const char *dir, int keep, int from, int last) {
     run_end(r);
 }
 
+//-- the newest is damaged, as gc finds ----------------------------------------------
+
+static void flip_in(const char *dir, const char *name) {
+    util_flip(util_join(dir, name), 3000, 1);
+}
+
+// What gc finds to be damaged is none of those that it is to keep: as many older ones stay, also beside a pinned one, and the link
+// leads to the newest of them, as where nothing leaves and only the link shows what is damaged.
+static void test_damaged_while_tidying(void **state) {
+    (void)state;
+    static const struct { int keep, bad; bool pin; const char *left, *link; } rows[] = {
+        { 1, 1, true, "ba1.pt ba5.pt ba6.pt latest.pt", "ba5.pt" },         { 1, 1, false, "ba5.pt ba6.pt latest.pt", "ba5.pt" },
+        { 2, 1, false, "ba4.pt ba5.pt ba6.pt latest.pt", "ba5.pt" },        { 1, 3, true, "ba1.pt ba3.pt ba4.pt ba5.pt ba6.pt latest.pt", "ba3.pt" },
+        { 4, 2, false, "ba1.pt ba2.pt ba3.pt ba4.pt ba5.pt ba6.pt latest.pt", "ba4.pt" }
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *dir = util_temp_dir();
+        run_end(run_live(dir, CKPT_KEEP_ALL, 6));
+        ckpt_folder *f = look_into(dir);
+        if (rows[i].pin) ok(ckpt_folder_pin(f, at_name(f, "ba1.pt"), true));
+        ckpt_folder_close(f);
+        for (int k = 0; k < rows[i].bad; k++) flip_in(dir, util_fmt("ba%d.pt", 6 - k));
+        for (int again = 0; again < 2; again++) {
+            ok(tidy(dir, rows[i].keep));
+            assert_string_equal(names_in(dir), rows[i].left);
+            assert_string_equal(util_link_target(util_join(dir, "latest.pt")), rows[i].link);
+        }
+    }
+}
+
 //-- folders of several runs -----------------------------------------------------------
 
 // Two savers at work below one folder: what names the folder above changes nothing of theirs.
@@ -1389,7 +1419,7 @@ static void test_tool_among_ranks(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs_below), cmocka_unit_test(test_tool_among_ranks),
+        cmocka_unit_test(test_damaged_while_tidying), cmocka_unit_test(test_runs_below), cmocka_unit_test(test_tool_among_ranks),
         cmocka_unit_test(test_tools_are_waited_for),
         cmocka_unit_test(test_view_is_older),
         cmocka_unit_test(test_marks),
