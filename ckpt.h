@@ -588,7 +588,8 @@ CKPT__DECL const char *ckpt_last_error(void);
 //------------------------------------------------------------------------------
 
 // All hooks are optional: a zeroed struct switches one off. A hook must not call back into the object that
-// called it.
+// called it. What a logger, a progress hook or gc's removed does with other objects changes no error of the
+// call that it is called from, nor ckpt_last_error after it.
 
 typedef enum ckpt_log_level { CKPT_LOG_DEBUG, CKPT_LOG_INFO, CKPT_LOG_WARN, CKPT_LOG_ERROR } ckpt_log_level;
 
@@ -1619,7 +1620,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_put_file(const char *path, const char *u
 #endif
 
 //------------------------------------------------------------------------------
-// >>error      the thread's last failure as a sentence; log lines
+// >>error      the thread's last failure as a sentence; log lines, reports of progress
 //
 // uses:    nothing
 // threads: any; the record is per thread, so a worker's failure must be carried to the
@@ -1690,16 +1691,28 @@ static ckpt_err ckpt__error_put(const ckpt__error_record *r) {
     return r->code;
 }
 
+// Says a line. What the logger does with other objects may fail, which is no failure of the call that says it.
 CKPT__PRINTF(3, 4)
 static void ckpt__error_log(const ckpt_logger *logger, ckpt_log_level level, const char *fmt, ...) {
     if (logger == NULL || logger->fn == NULL) return;
+    ckpt__error_record kept;
     char text[CKPT__ERROR_MAX];
     va_list args;
     va_start(args, fmt);
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (n >= (int)sizeof text) ckpt__error_trim(text, sizeof text - 1);
+    ckpt__error_take(&kept);
     logger->fn(level, text, logger->user);
+    ckpt__error_last = kept;
+}
+
+// The same for a report of progress.
+static void ckpt__error_tell(const ckpt_on_progress *hook, const ckpt_progress *p) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    hook->fn(p, hook->user);
+    ckpt__error_last = kept;
 }
 
 //------------------------------------------------------------------------------
@@ -13595,7 +13608,7 @@ static void ckpt__engine_crew_moved(ckpt__engine_crew *c, uint64_t bytes, int wo
     p.done = c->job->done = done;
     p.total = c->total;
     p.attempt = 1;
-    c->job->progress->fn(&p, c->job->progress->user);
+    ckpt__error_tell(c->job->progress, &p);
 }
 
 // The last report of a save, load or check. hook: NULL: none.
@@ -13610,7 +13623,7 @@ static void ckpt__engine_tell_end(const ckpt_on_progress *hook, const char *phas
     p.attempt = 1;
     p.finished = true;
     p.err = err;
-    hook->fn(&p, hook->user);
+    ckpt__error_tell(hook, &p);
 }
 
 // What fails here while a checkpoint is loaded would be said of its file, which is sound, or of the store that it came from:
@@ -13625,11 +13638,12 @@ static ckpt_err ckpt__engine_copy_device(ckpt__engine_crew *c, void *dst, const 
     if (c->state == NULL || c->state->copy == NULL)
         return ckpt__error_set(CKPT_ARG, "a tensor is in device memory, but state.copy is not set");
     ckpt__os_mutex_lock(&c->copy_lock);
-    ckpt_err before = ckpt__error_last.code;
+    ckpt__error_record before;
+    ckpt__error_take(&before);
     ckpt__error_last.code = CKPT_OK;    // so that a sentence of the function's own is told from an older one
     ckpt_err e = c->state->copy(dst, src, size, to_device, c->state->copy_user);
     bool said = ckpt__error_last.code != CKPT_OK;
-    ckpt__error_last.code = before;
+    if (e == CKPT_OK) ckpt__error_last = before;
     ckpt__os_mutex_unlock(&c->copy_lock);
     if (e == CKPT_OK) return CKPT_OK;
     ckpt_err code = !to_device ? e : e == CKPT_MISMATCH ? CKPT_CANCELLED : ckpt__engine_unblamed(e);
@@ -19546,9 +19560,14 @@ static ckpt_err ckpt__auth_verdict(ckpt_err e) {
 // anything that was cancelled: taken for that, its failure would be told to nobody.
 static ckpt_err ckpt__auth_call(ckpt_err (*ask)(ckpt_credentials *out, void *user), ckpt_credentials *out, void *user,
                                 const char *what) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
     ckpt__error_last.text[0] = 0;
     ckpt_err e = ask(out, user);
-    if (e == CKPT_OK) return e;
+    if (e == CKPT_OK) {
+        ckpt__error_last = kept;
+        return e;
+    }
     ckpt_err as = e == CKPT_CANCELLED ? CKPT_AUTH : e;
     if (ckpt__error_last.text[0] != 0) return ckpt__error_prefix(as, "the program's own function gave no %s", what);
     return ckpt__error_set(as, "the program's own function gave no %s, but %s", what, ckpt__error_name(e));
@@ -38652,7 +38671,7 @@ static void ckpt__fetch_tell(const ckpt__fetch_job *j) {
     if (p.done > p.total) p.done = p.total;         // a smaller object is there by now
     p.attempt = ckpt__meter_attempt(j->meter);
     p.seconds = ckpt__os_now() - j->began;
-    j->f->progress->fn(&p, j->f->progress->user);
+    ckpt__error_tell(j->f->progress, &p);
 }
 
 // The caller's thread only looks on when somebody wants to know how far it is. While no other thread is there it works, and tells
@@ -39934,7 +39953,7 @@ static void ckpt__uploader_tell(ckpt_uploader *u, const char *name, uint64_t don
     p.finished = finished;
     p.err = err;
     p.seconds = began > 0.0 ? until - began : 0.0;
-    u->progress.fn(&p, u->progress.user);
+    ckpt__error_tell(&u->progress, &p);
 }
 
 static void ckpt__uploader_told_free(const ckpt_uploader *u, ckpt__uploader_told *t) {
@@ -43179,7 +43198,7 @@ static ckpt_err ckpt__uploader_download(ckpt_uploader *u, const char *name, cons
         p.finished = true;
         p.err = e;
         p.seconds = ckpt__os_now() - began;
-        u->progress.fn(&p, u->progress.user);
+        ckpt__error_tell(&u->progress, &p);
     }
     ckpt__os_mutex_lock(&u->lock);
     u->waited += ckpt__os_now() - began;
@@ -50232,7 +50251,7 @@ static void ckpt__saver_report(ckpt_saver *s) {
             if (p.done <= s->told_done) return;
             s->told_done = p.done;
             p.attempt = 1;
-            s->progress.fn(&p, s->progress.user);
+            ckpt__error_tell(&s->progress, &p);
             return;
         }
         ckpt__engine_tell_end(&s->progress, "save", told->name, told->total, err);
@@ -59346,7 +59365,11 @@ static ckpt_err ckpt__folder_move_links(ckpt__folder_change *c) {
 }
 
 static void ckpt__folder_tell(const ckpt__folder_change *c, const char *name, uint64_t size) {
-    if (c->gc != NULL && c->gc->removed != NULL) c->gc->removed(name, size, c->gc->user);
+    if (c->gc == NULL || c->gc->removed == NULL) return;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    c->gc->removed(name, size, c->gc->user);
+    ckpt__error_last = kept;
 }
 
 // Deletes what belongs to a checkpoint of many ranks from its directory, .metadata first, so that what is left never counts, and
@@ -61332,7 +61355,7 @@ static void ckpt__public_tell(const ckpt_store *s, const char *phase, const char
     p.finished = finished;
     p.err = e;
     p.seconds = ckpt__os_now() - began;
-    s->progress.fn(&p, s->progress.user);
+    ckpt__error_tell(&s->progress, &p);
 }
 
 // Tells until the thread has ended, and takes over its error.
