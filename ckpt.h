@@ -41189,6 +41189,13 @@ static bool ckpt__uploader_is_busy(const ckpt__uploader_slot *s) {
                          (s->waiting != NULL && s->waiting->kind != CKPT__UPLOADER_SETTLE));
 }
 
+// Would a new file of that name come behind another? A removal that is under way, or a look, is none: who has asked for it hears
+// how it ended before the slot is free, and may hand over the next file at once.
+static bool ckpt__uploader_is_taken(const ckpt__uploader_slot *s) {
+    bool asks = s != NULL && s->waiting == NULL && s->running != NULL && s->running->kind != CKPT__UPLOADER_PUT;
+    return ckpt__uploader_is_busy(s) && !asks;
+}
+
 // Puts an item into the queue. After a failure the item is the caller's.
 static ckpt_err ckpt__uploader_offer(ckpt_uploader *u, ckpt__uploader_item *it, bool fresh, ckpt__uploader_item **replaced) {
     ckpt_err e = CKPT_OK;
@@ -41196,7 +41203,7 @@ static ckpt_err ckpt__uploader_offer(ckpt_uploader *u, ckpt__uploader_item *it, 
     ckpt__os_mutex_lock(&u->lock);
     if (u->stop) e = ckpt__error_set(CKPT_CANCELLED, "the uploader is being closed");
     if (e == CKPT_OK && fresh && !it->overwrite && !it->heir) {
-        if (ckpt__uploader_is_busy(ckpt__uploader_slot_of(u, it->name, false)))
+        if (ckpt__uploader_is_taken(ckpt__uploader_slot_of(u, it->name, false)))
             e = ckpt__error_set(CKPT_EXISTS, "a file of that name is on its way already, and overwriting it was not asked for");
     }
     if (e == CKPT_OK) e = ckpt__uploader_push(u, it, replaced);
@@ -42390,11 +42397,12 @@ static uint64_t ckpt__uploader_stamp(ckpt_uploader *u) {
     return now;
 }
 
-// Is a file of that name waiting or being sent? or_failed: or has failed, and is kept until a newer one is safe?
-static bool ckpt__uploader_is_pending(ckpt_uploader *u, const char *name, bool or_failed) {
+// Must a new file of that name not come, unless it may overwrite? That of a ticket is not begun early behind anything: not behind
+// one that has failed either, which is kept until a newer one is safe.
+static bool ckpt__uploader_is_pending(ckpt_uploader *u, const char *name, bool early) {
     ckpt__os_mutex_lock(&u->lock);
     const ckpt__uploader_slot *s = ckpt__uploader_slot_of(u, name, false);
-    bool pending = ckpt__uploader_is_busy(s) || (s != NULL && or_failed && s->failed != NULL);
+    bool pending = early ? ckpt__uploader_is_busy(s) || (s != NULL && s->failed != NULL) : ckpt__uploader_is_taken(s);
     ckpt__os_mutex_unlock(&u->lock);
     return pending;
 }

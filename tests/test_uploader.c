@@ -1055,6 +1055,40 @@ static void test_remove(void **state) {
     end_world(&w);
 }
 
+static ckpt_err put_after;              // what a file came to that was handed over when its forerunner was gone
+
+static void on_gone(const char *name, ckpt_err e, bool published, void *user) {
+    world *w = (world *)user;
+    ckpt__upload up;
+    (void)e;
+    (void)published;
+    memset(&up, 0, sizeof up);
+    up.name = name;
+    up.path = util_join(w->dir, "source");
+    put_after = ckpt__uploader_add(w->u, &up);
+}
+
+// Who has asked for a removal, or for a look, may put a new file of that name as soon as it is told how that ended, though the worker
+// is not done with it yet: the next save of a run that has gone back may come just then.
+static void test_put_after_an_answer(void **state) {
+    (void)state;
+    for (int looks = 0; looks < 2; looks++) {
+        world w;
+        begin_world(&w);
+        upload_text(&w, "a", "a1", true);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        if (looks) assert_int_equal(unlink(object(&w, "a")), 0);
+        (void)file_of(&w, "source", "a2");
+        put_after = CKPT_IO;
+        if (looks) assert_int_equal(ckpt__uploader_look(w.u, "a", on_gone, &w), CKPT_OK);
+        else assert_int_equal(ckpt__uploader_remove(w.u, "a", false, on_gone, &w), CKPT_OK);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_int_equal(put_after, CKPT_OK);
+        assert_string_equal(text_of(&w, "a"), "a2");
+        end_world(&w);
+    }
+}
+
 // A store that says so though nobody has cancelled anything: the file that did not go is told like any other that failed.
 static void test_nothing_was_cancelled(void **state) {
     (void)state;
@@ -4901,6 +4935,7 @@ int main(void) {
         cmocka_unit_test(test_replaced_while_waiting),
         cmocka_unit_test(test_told_at_close),
         cmocka_unit_test(test_remove),
+        cmocka_unit_test(test_put_after_an_answer),
         cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_record_stays), cmocka_unit_test(test_half_sent_link),
         cmocka_unit_test(test_record_of_none_stays), cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
