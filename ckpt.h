@@ -43706,12 +43706,21 @@ static ckpt__remote_goal ckpt__remote_reaches(const ckpt__remote *r, uint64_t nu
 }
 
 // Pins are those of the folder's index.
+static void ckpt__remote_pin_line(ckpt__index_line *l, const ckpt__index *local) {
+    int at = ckpt__remote_find(local, l->number);
+    if (at >= 0 && local->lines[at].guessed) at = -1;           // of another save
+    l->pinned = (at >= 0 && local->lines[at].pinned) || (at < 0 && l->pinned);
+}
+
 static void ckpt__remote_pin(ckpt__remote *r, const ckpt__index *local) {
+    for (size_t i = 0; i < r->ledger.count; i++) ckpt__remote_pin_line(&r->ledger.lines[i], local);
+}
+
+// What somebody has let go of is not pinned here either. Asked before lines leave the index: nobody could say so afterwards, and
+// the object would stay for ever.
+static void ckpt__remote_unpin(ckpt__remote *r, const ckpt__index *local) {
     for (size_t i = 0; i < r->ledger.count; i++) {
-        ckpt__index_line *l = &r->ledger.lines[i];
-        int at = ckpt__remote_find(local, l->number);
-        if (at >= 0 && local->lines[at].guessed) at = -1;       // of another save
-        l->pinned = (at >= 0 && local->lines[at].pinned) || (at < 0 && l->pinned);
+        if (r->ledger.lines[i].pinned) ckpt__remote_pin_line(&r->ledger.lines[i], local);
     }
 }
 
@@ -48703,6 +48712,7 @@ static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool 
 static void ckpt__saver_drop_missing(ckpt_saver *s) {
     ckpt__buf path;
     ckpt__os_info info;
+    for (int i = 0; i < s->remote_count; i++) ckpt__remote_unpin(&s->remotes[i], &s->index);
     ckpt__buf_init(&path, &s->allocator);
     for (size_t i = s->index.count; i > 0; i--) {
         ckpt__index_path(&path, &s->index, s->index.lines[i - 1].name);
@@ -48824,7 +48834,7 @@ static ckpt_err ckpt__saver_move_leaving(ckpt_saver *s, ckpt__index *gone) {
     return e;
 }
 
-// Moves the lines that rotation lets go to `gone`.
+// Moves the lines that rotation lets go to `gone`. With the turn.
 static ckpt_err ckpt__saver_rotate(ckpt_saver *s, ckpt__index *gone) {
     if (s->rule.keep != CKPT_KEEP_ALL && s->leads) ckpt__saver_drop_missing(s);
     ckpt__os_mutex_lock(&s->shared->lock);

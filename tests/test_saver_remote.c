@@ -2379,6 +2379,43 @@ static void test_pinned_while_staged(void **state) {
     bucket_end(b);
 }
 
+// What was pinned and is let go again leaves the store, too, though the next save takes it from the folder before anybody looks what is
+// pinned for the store: while the saver is open [0..3], and between two [4..5]; and when its file is gone as well [2..3].
+static void test_unpinned_leaves_the_store(void **state) {
+    (void)state;
+    for (int k = 0; k < 6; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        int lives = k >= 4 ? 2 : 1;
+        for (int life = 0; life < lives; life++) {
+            remote_run m = remote_new(dir, b);
+            m.r->d.num_checkpoints_to_keep = k % 2 != 0 ? CKPT_KEEP_NONE : 1;
+            m.r->d.num_remote_to_keep = 1;
+            run_open(m.r);
+            ckpt_timestamp t;
+            assert_int_equal(ckpt_saver_resume(m.r->s, &t), life == 0 ? CKPT_NOT_FOUND : CKPT_OK);
+            if (life == 0) {
+                bucket_hold(b, true);
+                run_save(m.r, 1);
+                pin(dir, "ba1.pt", true);
+                bucket_hold(b, false);
+                ok(ckpt_saver_wait(m.r->s, 0));
+                save_wait(&m, 2);
+                assert_string_equal(bucket_names(b), "run%ba1.pt run%ba2.pt run%latest.pt.symlink");
+                if (lives > 1) remote_end(&m);
+                pin(dir, "ba1.pt", false);
+                if (k / 2 == 1) assert_int_equal(unlink(util_join(dir, "ba1.pt")), 0);
+                if (lives > 1) continue;
+            }
+            save_wait(&m, 3);
+            assert_string_equal(names_in(dir), k % 2 != 0 ? "" : "ba3.pt latest.pt");
+            assert_string_equal(bucket_names(b), "run%ba3.pt run%latest.pt.symlink");
+            remote_end(&m);
+        }
+        bucket_end(b);
+    }
+}
+
 // The newest that no store was told of, since the process died before, is handed over at resume: also when the index has somebody's
 // pinned copy of another run's behind it.
 static void test_left_before_a_copy(void **state) {
@@ -4345,6 +4382,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_given_up_and_pinned),
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
+        cmocka_unit_test(test_unpinned_leaves_the_store),
         cmocka_unit_test(test_pinned_while_staged), cmocka_unit_test(test_full_disk_keeps_none), cmocka_unit_test(test_full_disk_stages_nothing),
         cmocka_unit_test(test_left_before_a_copy),
         cmocka_unit_test(test_index_cannot_be_written),
