@@ -7319,6 +7319,32 @@ static void ckpt__name_pattern_tie(ckpt__name_pattern *p) {
     }
 }
 
+// Drops "./" and doubled slashes, and a slash at the end, from what is known before the time is: what the format makes is cleaned
+// so before it is a name (ckpt__index_clean), also where the run's name brings them in.
+static void ckpt__name_pattern_clean(ckpt__name_pattern *p) {
+    char *to = p->literals.data;
+    const char *from = to;
+    bool begins = true;                 // a level of the path
+    for (int i = 0; i < p->count; i++) {
+        ckpt__name_part *part = &p->parts[i];
+        if (part->kind != CKPT__NAME_LITERAL) {
+            begins = false;
+            continue;
+        }
+        const char *end = from + part->text.n, *start = to;
+        bool last = i + 1 == p->count;
+        for (bool first = i == 0; from < end; first = false) {
+            bool dot = begins && *from == '.' && (from + 1 < end ? from[1] == '/' : last);
+            bool drops = dot || (begins && *from == '/' && !first);
+            begins = dot || *from == '/';
+            if (!drops) *to++ = *from;
+            from++;
+        }
+        if (last && to - start > (i == 0 ? 1 : 0) && to[-1] == '/') to--;
+        part->text.n = (size_t)(to - start);
+    }
+}
+
 // desc: run name, ranks and extra variables; its timestamp does not matter. `format` must outlive the pattern. Free after
 // success.
 static ckpt_err ckpt__name_pattern_init(ckpt__name_pattern *p, const ckpt_allocator *a, const char *format,
@@ -7342,6 +7368,7 @@ static ckpt_err ckpt__name_pattern_init(ckpt__name_pattern *p, const ckpt_alloca
         e = why != NULL ? ckpt__name_bad(format, why) : ckpt__name_pattern_text(p, format, f.literal);
         if (e == CKPT_OK && f.present) e = ckpt__name_pattern_field(p, &r, &f);
     }
+    if (e == CKPT_OK) ckpt__name_pattern_clean(p);
     if (e == CKPT_OK) ckpt__name_pattern_tie(p);
     else ckpt__name_pattern_free(p);
     return e;
@@ -49171,6 +49198,17 @@ static bool ckpt__saver_count_late(ckpt_saver *s, ckpt__remote *r) {
     return changed;
 }
 
+// The name in a store, cleaned: what an uploader puts around it may need that too.
+static ckpt_err ckpt__saver_remote_one(const ckpt_saver *s, const ckpt__remote *r, ckpt__buf *out, const char *name) {
+    ckpt__buf raw;
+    ckpt__buf_init(&raw, &s->allocator);
+    ckpt_err e = ckpt__remote_name(r, &raw, name);
+    if (e == CKPT_OK) ckpt__index_clean(out, raw.data);
+    (void)ckpt__buf_cstr(out);
+    ckpt__buf_free(&raw);
+    return e == CKPT_OK ? out->err : e;
+}
+
 // The names that a checkpoint of time t has in a store, and the one of the link that leads to it ("": none).
 static ckpt_err ckpt__saver_remote_names(const ckpt_saver *s, const ckpt__remote *r, const ckpt_timestamp *t, ckpt__buf *name,
                                          ckpt__buf *link) {
@@ -49178,11 +49216,11 @@ static ckpt_err ckpt__saver_remote_names(const ckpt_saver *s, const ckpt__remote
     ckpt__buf_init(&text, &s->allocator);
     name->len = link->len = 0;
     ckpt_err e = ckpt__saver_format(s, &text, s->remote_name, t);
-    if (e == CKPT_OK) e = ckpt__remote_name(r, name, ckpt__buf_cstr(&text));
+    if (e == CKPT_OK) e = ckpt__saver_remote_one(s, r, name, ckpt__buf_cstr(&text));
     if (e == CKPT_OK && s->remote_latest != NULL) {
         e = ckpt__saver_format(s, &text, s->remote_latest, t);
         ckpt__buf_text(&text, ".symlink");
-        if (e == CKPT_OK) e = text.err != CKPT_OK ? text.err : ckpt__remote_name(r, link, ckpt__buf_cstr(&text));
+        if (e == CKPT_OK) e = text.err != CKPT_OK ? text.err : ckpt__saver_remote_one(s, r, link, ckpt__buf_cstr(&text));
     }
     (void)ckpt__buf_cstr(link);
     if (e == CKPT_OK) e = name->err != CKPT_OK ? name->err : link->err;
@@ -51729,6 +51767,21 @@ static ckpt_err ckpt__saver_claim_link(ckpt_saver *s, const ckpt__remote *r) {
     return e;
 }
 
+// Refuses an uploader that makes names of a saver's which resume could not take from the store again.
+static ckpt_err ckpt__saver_check_far_names(const ckpt_saver *s, const ckpt__remote *r) {
+    ckpt_timestamp t = ckpt__saver_sample_time(1);
+    ckpt__buf name, link;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
+    if (e == CKPT_OK && !ckpt__index_name_ok(name.data))
+        e = ckpt__error_set(CKPT_ARG, "the uploader of %s makes '%s' of remote_file_name '%s': that is no name of a checkpoint, "
+                            "and names that begin with .ckpt- are the library's own", r->store->uri, name.data, s->remote_name);
+    ckpt__buf_free(&link);
+    ckpt__buf_free(&name);
+    return e;
+}
+
 static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d) {
     int most = d->uploaders_count + 1;
     if (s->remote_name == NULL || (s->store == NULL && d->uploaders_count == 0)) return CKPT_OK;
@@ -51745,6 +51798,7 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
     }
     for (int i = 0; i < d->uploaders_count && e == CKPT_OK; i++) e = ckpt__saver_add_remote(s, d->uploaders[i], false);
     s->rule.uploaded = s->rule.keep == CKPT_KEEP_NONE;
+    for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_check_far_names(s, &s->remotes[i]);
     for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_claim_link(s, &s->remotes[i]);
     ckpt__saver_enter(s);
     ckpt__saver_date_remade(s);

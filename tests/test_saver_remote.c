@@ -522,6 +522,76 @@ static void test_file_path_format(void **state) {
     bucket_end(b);
 }
 
+// Names with "//" and "./", of whatever they come: they are cleaned, and found again: by the link, by a listing, by rotation after a
+// restart, and on a machine that has nothing.
+static remote_run unclean_new(const char *dir, bucket *b, const char *const row[4]) {
+    remote_run m = remote_new(dir, b);
+    ckpt_uploader_desc u;
+    memset(&u, 0, sizeof u);
+    u.store = b->store;
+    u.run_name = row[0];
+    u.file_path_format_string = row[1];
+    ok(ckpt_uploader_close(m.u, 0));
+    ok(ckpt_uploader_open(&m.u, &u));
+    ckpt_uploader **list = (ckpt_uploader **)util_keep(calloc(1, sizeof *list), false);
+    list[0] = m.u;
+    m.r->d.uploaders = list;
+    m.r->d.run_name = row[0];
+    m.r->d.filename = row[2];
+    m.r->d.remote_file_name = row[3];
+    m.r->d.latest_remote_file_name = "latest.pt";
+    m.r->d.num_remote_to_keep = m.r->d.num_checkpoints_to_keep = 2;
+    return m;
+}
+
+static void test_unclean_names(void **state) {
+    (void)state;
+    static const char *const rows[][4] = {
+        { "exp1/", NULL, "ba{batch}.pt", "{run_name}/ba{batch}.pt" }, { "./exp1", NULL, "./ba{batch}.pt", "{run_name}/ba{batch}.pt" },
+        { "a//b", NULL, "x//ba{batch}.pt", "{run_name}/ba{batch}.pt" }, { "r", NULL, "ba{batch}.pt", "x//./ba{batch}.pt" },
+        { "r", "q//{remote_file_name}", "ba{batch}.pt", "ba{batch}.pt" }, { "r/", "./{run_name}/{remote_file_name}", "ba{batch}.pt", "ba{batch}.pt" },
+    };
+    static const char *const at[] = { "exp1", "exp1", "a/b", "x", "q", "r" }, *const link[] = { "", "", "", "", "q/", "r/" };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        ckpt_timestamp t;
+        for (int k = 0; k < 5; k++) {           // on the first machine; again; on two that have nothing; on one that knows of files alone
+            remote_run m = unclean_new(k == 0 || k == 1 || k == 4 ? dir : util_temp_dir(), b, rows[i]);
+            if (k == 3) ok(ckpt__os_remove(bucket_path(b, util_fmt("%slatest.pt.symlink", link[i]))));
+            if (k == 4) {
+                ok(ckpt__os_remove(util_fmt("%s/.ckpt-index.jsonl", dir)));
+                ok(ckpt_saver_open(&m.r->s, &m.r->d));
+                assert_int_equal(m.r->s->index.count, 2);
+                t = at_batch(1);
+                assert_int_equal(ckpt_saver_save(m.r->s, &t), CKPT_EXISTS);     // it did not resume
+                assert_int_equal(ckpt_saver_close(m.r->s, 0), CKPT_EXISTS);
+                ckpt_state_free(&m.r->st);
+                ok(ckpt_uploader_close(m.u, 0));
+                break;
+            }
+            run_open(m.r);
+            assert_int_equal(ckpt_saver_resume(m.r->s, &t), k > 0 ? CKPT_OK : CKPT_NOT_FOUND);
+            run_check(m.r, 3 * k);
+            for (int j = 1; j <= 3; j++) save_wait(&m, 3 * k + j);
+            ok(ckpt_saver_wait(m.r->s, 0));
+            assert_string_equal(bucket_text(b, util_fmt("%slatest.pt.symlink", link[i])), util_fmt("%s/ba%d.pt", at[i], 3 * k + 3));
+            for (int n = 1; n <= 3 * k + 3; n++)
+                assert_int_equal(ckpt__os_exists(bucket_path(b, util_fmt("%s/ba%d.pt", at[i], n))), n > 3 * k + 1);
+            remote_end(&m);
+        }
+        bucket_end(b);
+    }
+    // What an uploader makes of a name must be one that resume can take.
+    static const char *const bad[] = { "r", ".ckpt-x/{remote_file_name}", "ba{batch}.pt", "ba{batch}.pt" };
+    bucket *b = bucket_new(NULL);
+    remote_run m = unclean_new(util_temp_dir(), b, bad);
+    assert_int_equal(ckpt_saver_open(&m.r->s, &m.r->d), CKPT_ARG);
+    ckpt_state_free(&m.r->st);
+    ok(ckpt_uploader_close(m.u, 0));
+    bucket_end(b);
+}
+
 // A saver that fails to open when it has handed over what was left: the caller's uploader goes on, and the next saver knows of it.
 static void test_open_fails_after_handing_over(void **state) {
     (void)state;
@@ -4345,7 +4415,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_uri_folder_is_itself), cmocka_unit_test(test_uri_folder_is_nothing),
         cmocka_unit_test(test_trial_is_in_the_folder),
         cmocka_unit_test(test_two_destinations),
-        cmocka_unit_test(test_file_path_format), cmocka_unit_test(test_open_fails_after_handing_over),
+        cmocka_unit_test(test_file_path_format), cmocka_unit_test(test_unclean_names),
+        cmocka_unit_test(test_open_fails_after_handing_over),
         cmocka_unit_test(test_calls_do_not_wait),
         cmocka_unit_test(test_publication_order),
         cmocka_unit_test(test_publication_goes_on),
