@@ -338,8 +338,9 @@
        rank 0, at a save ....... receives what all send, at most 64 MiB at a time; for 4,096 ranks with 1,000 pieces each 2.1 s
                                  of CPU and 1.1 GB of memory (240 bytes a piece) until .metadata is there
        .metadata ............... 40 bytes a piece of 2 dimensions (150 MB for the above), and 8 for each 256 KiB of a large one
-       at open, and when what is bound has changed ... 32 collectives; each rank sends 1 KB and 93 bytes a piece, rank 0 compares
-                                 (1.2 s for the above, 320 bytes a piece) and tells all a bit for each piece, 8 bytes a rank
+       at open, and in part when what is bound has changed ... 39 collectives; each rank sends 1 KB and 93 bytes a piece, rank 0
+                                 compares (1.2 s for the above, 320 bytes a piece) and tells all a bit for each piece, 8 bytes a
+                                 rank
        a load, any rank ........ parses .metadata (0.7 s for the above, 120 bytes a piece beside the text), then reads of those
                                  files only that have some of its pieces: saved and loaded by 4,096 its own, and one that a
                                  lower rank wrote for it; 4,096 -> 512: 8 files for a split by rows, columns or a grid. One look
@@ -682,6 +683,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_time_format(char *buf, size_t cap, ckpt_
 // NODE_RANK, or what Open MPI (OMPI_COMM_WORLD_*), PMI (PMI_*) or SLURM (SLURM_*) set when those are absent;
 // one process when nothing is set. The three functions are all given or all NULL; gather goes with them and is
 // optional. Without them ranks never wait for each other.
+// The numbers must be those that the hooks know the ranks by (of a broadcast's root, of the places of a gather): ckpt_saver_open
+// compares them, and is CKPT_ARG on all ranks where they differ, as the world_size does.
 //
 // The hooks are called on the thread that called the library, never on one of its own, by every rank in the same
 // order; so every rank must make the same calls on a saver, with the same timestamps, in the same order.
@@ -44290,6 +44293,69 @@ static ckpt_err ckpt__ranks_share_long(ckpt__ranks *r, ckpt_err mine) {
     return ckpt__ranks_share(r, mine);
 }
 
+//-- the numbers -----------------------------------------------------------------
+
+static ckpt_err ckpt__ranks_misnumbered(int place, int64_t says) {
+    return ckpt__error_set(CKPT_ARG, "the rank that the hooks know as %d calls itself rank %lld: the numbers in ckpt_ranks, or "
+                           "in the environment, are not those of the hooks", place, (long long)says);
+}
+
+// Without a gather each place says its number in its turn, which all hear alike.
+static ckpt_err ckpt__ranks_call_roll(ckpt__ranks *r) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 1; i < r->hooks.world_size && e == CKPT_OK; i++) {
+        int64_t says = r->hooks.rank;
+        e = ckpt__ranks_broadcast(r, &says, sizeof says, i);
+        if (e == CKPT_OK && says != i) e = ckpt__ranks_misnumbered(i, says);
+    }
+    return e;
+}
+
+// Rank 0 looks through what was gathered: the first place with another number than its own, and that number; 0: there is none.
+static void ckpt__ranks_compare(const int64_t *all, int world, int64_t *wrong) {
+    wrong[0] = wrong[1] = 0;
+    for (int i = 1; i < world && wrong[0] == 0; i++) {
+        if (all[i] == i) continue;
+        wrong[0] = i;
+        wrong[1] = all[i];
+    }
+}
+
+// Is every rank's number its place in the hooks? Two that share one would write one file, and what one means for another would
+// come from a third. What is gathered has room where all know one size of the world, and the hooks' own first rank, from which a
+// broadcast from 0 comes, is 0.
+static ckpt_err ckpt__ranks_check(ckpt__ranks *r, const ckpt_allocator *a) {
+    ckpt__error_record kept;
+    int64_t mine = r->hooks.rank, size[2], head[2], wrong[2] = { 0, 0 };
+    int64_t *all = NULL;
+    if (!r->together) return CKPT_OK;
+    size[0] = r->hooks.world_size;
+    size[1] = -size[0];
+    ckpt_err e = ckpt__ranks_min(r, size, 2);
+    if (e != CKPT_OK) return e;
+    if (size[0] != -size[1])
+        return ckpt__error_set(CKPT_ARG, "some ranks know a world_size of %lld, and others one of %lld", (long long)size[0],
+                               (long long)-size[1]);
+    bool gathers = r->hooks.gather != NULL, keeps = gathers && mine == 0;
+    size_t bytes = (size_t)r->hooks.world_size * sizeof *all;
+    if (keeps) all = (int64_t *)ckpt__mem_alloc(a, bytes);
+    head[0] = mine;
+    head[1] = keeps && all == NULL ? 0 : 1;
+    e = ckpt__ranks_broadcast(r, head, sizeof head, 0);
+    if (e == CKPT_OK && head[0] != 0) e = ckpt__ranks_misnumbered(0, head[0]);
+    else if (e == CKPT_OK && head[1] == 0) e = ckpt__error_set(CKPT_NOMEM, "rank 0 has no memory for the numbers of all ranks");
+    else if (e == CKPT_OK && !gathers) e = ckpt__ranks_call_roll(r);
+    else if (e == CKPT_OK) {
+        e = ckpt__ranks_begin(r, sizeof mine, &kept);
+        if (e == CKPT_OK) e = ckpt__ranks_end(r, r->hooks.gather(&mine, sizeof mine, all, r->hooks.user), "gather", &kept);
+        if (e == CKPT_OK && keeps) ckpt__ranks_compare(all, r->hooks.world_size, wrong);
+        if (e == CKPT_OK) e = ckpt__ranks_broadcast(r, wrong, sizeof wrong, 0);
+        if (e == CKPT_OK && wrong[0] != 0) e = ckpt__ranks_misnumbered((int)wrong[0], wrong[1]);
+    }
+    ckpt__mem_free(a, all, bytes);
+    return e;
+}
+
 //-- bytes of any length -----------------------------------------------------------
 
 // `root`'s buffer comes to all: its length, then its bytes. What the others held is replaced. Without memory on one rank it
@@ -61060,6 +61126,7 @@ CKPT__DECL ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *des
     ckpt__error_take(&before);
     ckpt__ranks crew;                   // from here on a failure is everybody's
     ckpt_err e = ckpt__ranks_init(&crew, &desc->ranks);
+    if (e == CKPT_OK) e = ckpt__ranks_check(&crew, &desc->allocator);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot open the saver");
     e = ckpt__saver_check_numbers(desc);
     ckpt_saver *s = e == CKPT_OK ? ckpt__saver_new(desc) : NULL;

@@ -3298,6 +3298,27 @@ static void test_differs(void **state) {
     }
 }
 
+// Two ranks whose numbers are not those that the hooks know them by, as where a communicator was ordered anew.
+static void open_swapped(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    if (r->rank > 0) m->d.ranks.rank = 3 - r->rank;
+    TR_CHECK(r, ckpt_saver_open(&m->s, &m->d) == CKPT_ARG && m->s == NULL);
+    TR_CHECK(r, strstr(ckpt_last_error(), "know as 1 calls itself rank 2") != NULL);
+    member_free(m);
+}
+
+static void test_numbers_differ(void **state) {
+    (void)state;
+    for (int how = 0; how < 6; how++) {
+        plan p = plan_of((layout)(how % 3));
+        tr_world *w = tr_new(3);
+        w->no_gather = how > 2;
+        tr_run(w, open_swapped, &p);
+        assert_string_equal(names_in(p.dir), "");
+    }
+}
+
 static void open_refused(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     member *m = member_new(r, p);
@@ -6961,7 +6982,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
-        cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
+        cmocka_unit_test(test_numbers_differ), cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
         cmocka_unit_test(test_death_at_first),
         cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_tar_unseen), cmocka_unit_test(test_tar_unnamed),
         cmocka_unit_test(test_differs),

@@ -142,6 +142,33 @@ static void dies(tr_rank *r, void *arg) {
     ckpt__buf_free(&b);
 }
 
+// Ranks that call themselves something else than the hooks do hear of the same one, and alike.
+static void numbers(tr_rank *r, void *arg) {
+    static const int called[][4] = { { 0, 1, 2, 3 }, { 0, 1, 1, 3 }, { 0, 2, 1, 3 }, { 1, 0, 2, 3 }, { 0, 0, 2, 3 }, { 3, 1, 2, 0 }, { 0, 1, 2, 0 } };
+    static const int places[] = { -1, 2, 1, 0, 1, 0, 3 };
+    (void)arg;
+    if (r->world->size != 4) return;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        ckpt__ranks k;
+        char want[64];
+        r->ranks.rank = called[i][r->rank];
+        TR_OK(r, ckpt__ranks_init(&k, &r->ranks));
+        ckpt_err e = ckpt__ranks_check(&k, &(ckpt_allocator){ 0 });
+        r->ranks.rank = r->rank;
+        if (places[i] < 0) {
+            TR_OK(r, e);
+            continue;
+        }
+        (void)snprintf(want, sizeof want, "know as %d calls itself rank %d:", places[i], called[i][places[i]]);
+        TR_CHECK(r, e == CKPT_ARG && strstr(ckpt_last_error(), want) != NULL && k.broken.code == CKPT_OK);
+    }
+    ckpt__ranks k;
+    r->ranks.world_size = r->rank == 1 ? 3 : 4;
+    if (r->rank == 3) r->ranks.rank = 2;
+    TR_OK(r, ckpt__ranks_init(&k, &r->ranks));
+    TR_CHECK(r, ckpt__ranks_check(&k, &(ckpt_allocator){ 0 }) == CKPT_ARG && strstr(ckpt_last_error(), "world_size of 3, and others one of 4") != NULL);
+}
+
 static void on_all(void (*fn)(tr_rank *, void *), int least) {
     static const int sizes[] = { 1, 2, 3, 4, 8 };
     for (int gather = 0; gather < 2; gather++) {
@@ -159,6 +186,7 @@ static void test_values(void **state) { (void)state; on_all(values, 1); }
 static void test_results(void **state) { (void)state; on_all(results, 3); }
 static void test_bytes(void **state) { (void)state; on_all(bytes, 1); }
 static void test_poor(void **state) { (void)state; on_all(poor, 2); }
+static void test_numbers(void **state) { (void)state; on_all(numbers, 1); }
 static void test_dies(void **state) { (void)state; on_all(dies, 3); }
 
 static ckpt_err silent(void *user) { (void)user; return CKPT_NET; }
@@ -196,7 +224,7 @@ static void test_hooks(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values), cmocka_unit_test(test_results), cmocka_unit_test(test_bytes), cmocka_unit_test(test_poor),
-        cmocka_unit_test(test_dies), cmocka_unit_test(test_hooks),
+        cmocka_unit_test(test_dies), cmocka_unit_test(test_hooks),  cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
