@@ -16023,6 +16023,7 @@ typedef struct ckpt__file_options {
     bool               shared;          // other ranks bind what this one does not: nothing is unexpected
     bool               alone;           // no other ranks, or they are asked as well: what has nothing of it all is refused
     bool               goes_on;         // it is the run's own: of the timestamp nothing is ignored
+    bool               looks;           // whether it fits, and writes nothing
     const ckpt_logger *log;             // may be NULL
     ckpt__engine_job  *job;
 } ckpt__file_options;
@@ -16538,13 +16539,14 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
     bool timed = e == CKPT_OK && !o->weights_only && ckpt__file_clocks(f, o->goes_on ? NULL : m.used, &t);
     if (timed && ckpt__time_check(&t) != CKPT_OK) e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
     if (e == CKPT_OK) e = ckpt__file_read_small(&m);
-    if (e == CKPT_OK && (m.want_count > 0 || !o->no_verify))        // without a tensor to read, the whole file is verified
+    bool reads = e == CKPT_OK && !o->looks;
+    if (reads && (m.want_count > 0 || !o->no_verify))               // without a tensor to read, the whole file is verified
         e = ckpt__engine_read(&f->src, &f->toc, m.wants, m.want_count, !o->no_verify, st, o->job);
-    if (e == CKPT_OK) e = ckpt__file_restore_files(&m);
-    if (e == CKPT_OK) ckpt__file_restore_scalars(&m);
+    if (reads && e == CKPT_OK) e = ckpt__file_restore_files(&m);
+    if (reads && e == CKPT_OK) ckpt__file_restore_scalars(&m);
     ckpt__file_match_free(&m);
     if (e == CKPT_OK && at != NULL) *at = t;
-    ckpt__file_finished(o->job, e);
+    if (!o->looks) ckpt__file_finished(o->job, e);
     return ckpt__error_prefix(e, "cannot load %s", f->path);
 }
 //------------------------------------------------------------------------------
@@ -48087,6 +48089,7 @@ struct ckpt_saver {
     bool                 freed[CKPT__SAVER_STORES];     // it has grown: more may leave that store than when an upload ended
     bool                 moving;        // some rank still worked when they began to look below
     bool                 resume_offline, remote_varies; // remote_varies: remote_latest holds variables of time
+    bool                 resume_reads;  // this resume has begun to write to what is bound, on all ranks
     ckpt__os_info        index_seen;    // the index file as we wrote it
     ckpt__saver_shared  *shared;        // a pointer, so that a const saver can hand out its list
 };
@@ -54429,25 +54432,48 @@ static ckpt_err ckpt__resume_check_world(const ckpt_saver *s, const ckpt_file *f
                            "as many ranks as saved", path, (long long)f->toc.entries[at].i, s->ranks.world_size);
 }
 
-// Loads one file. *own: this library wrote it. `learnt` gets what the file says of itself.
-static ckpt_err ckpt__resume_load_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt_timestamp *at,
-                                       bool *own,
-                                       ckpt__index_line *learnt) {
+// Opens one file. *own: this library wrote it. `learnt` gets what the file says of itself. TARS: it fits what is bound, too, of
+// which nothing is written.
+static ckpt_err ckpt__resume_open_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt_file **out,
+                                       bool *own, ckpt__index_line *learnt) {
     ckpt_file *f = NULL;
     ckpt__engine_job job;
     ckpt__file_options o;
-    ckpt__resume_options(s, &o, &job, path);
+    bool tar = s->layout == CKPT__SAVER_TARS;
     ckpt_err e = ckpt__file_open(&f, path, &s->allocator);
     if (e != CKPT_OK) return e;
     *own = f->toc.own;
     (void)ckpt__index_describe_file(&s->index, learnt, f);
-    if (s->layout == CKPT__SAVER_TARS && offer->number != 0 && learnt->number != 0 && offer->number != learnt->number)
+    if (tar && offer->number != 0 && learnt->number != 0 && offer->number != learnt->number)
         e = ckpt__error_set(CKPT_CORRUPT, "%s is of save %llu, and rank 0's is of save %llu: they do not belong together", path,
                             (unsigned long long)learnt->number, (unsigned long long)offer->number);
-    if (s->layout == CKPT__SAVER_TARS && e == CKPT_OK) e = ckpt__resume_check_world(s, f, path);
+    if (tar && e == CKPT_OK) e = ckpt__resume_check_world(s, f, path);
+    ckpt__resume_options(s, &o, &job, path);
+    o.looks = true;
+    o.log = NULL;
+    if (tar && e == CKPT_OK) e = ckpt__file_restore(f, s->state, &o, NULL);
+    if (e == CKPT_OK) *out = f;
+    else ckpt__file_close(f);
+    return e;
+}
+
+// Loads it.
+static ckpt_err ckpt__resume_read_file(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt_file *f, ckpt_timestamp *at) {
+    ckpt__engine_job job;
+    ckpt__file_options o;
+    ckpt__resume_options(s, &o, &job, f->path);
     bool stamped = ckpt__toc_find(&f->toc, "state/timestamp/Timestamp/batch") >= 0 && !s->weights_only;
-    if (e == CKPT_OK) e = ckpt__file_restore(f, s->state, &o, at);
+    ckpt_err e = ckpt__file_restore(f, s->state, &o, at);
     if (!stamped) *at = offer->t;
+    return e;
+}
+
+static ckpt_err ckpt__resume_load_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt_timestamp *at,
+                                       bool *own,
+                                       ckpt__index_line *learnt) {
+    ckpt_file *f = NULL;
+    ckpt_err e = ckpt__resume_open_file(s, offer, path, &f, own, learnt);
+    if (e == CKPT_OK) e = ckpt__resume_read_file(s, offer, f, at);
     ckpt__file_close(f);
     return e;
 }
@@ -54651,6 +54677,7 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     }
     if (e == CKPT_OK) e = ckpt__shard_present(&m, &place, s->state, &o);
     e = ckpt__ranks_share_long(&s->crew, e);
+    s->resume_reads = s->resume_reads || e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__shard_restore(&m, &place, s->state, &o, at, NULL);
     if (e == CKPT_OK && (s->weights_only || !m.has_time)) *at = offer->t;
     if (e == CKPT_OK && far && s->books) {          // a save of that name must not touch these files
@@ -54787,16 +54814,21 @@ typedef struct ckpt__resume_tar {
     ckpt__buf           found, name;    // name: in the store
     const ckpt__remote *from;           // NULL: it is in the folder
     ckpt__store_stat    info;
+    ckpt_file          *file;           // open, and not read yet
+    int                 asked;          // stores
+    ckpt__error_record  first;          // what is wrong with the one in the folder
 } ckpt__resume_tar;
 
 static void ckpt__resume_tar_free(ckpt__resume_tar *tar) {
+    ckpt__file_close(tar->file);
+    tar->file = NULL;
     ckpt__resume_drop(&tar->found, tar->from != NULL);
     ckpt__buf_free(&tar->name);
 }
 
-// Fetches and loads it from a store.
-static ckpt_err ckpt__resume_far_tar(ckpt_saver *s, const ckpt__remote *r, const ckpt__resume_offer *offer, ckpt__resume_tar *tar,
-                                     ckpt_timestamp *at, bool *own, ckpt__index_line *learnt) {
+// Fetches it from a store, and opens it.
+static ckpt_err ckpt__resume_far_tar(ckpt_saver *s, const ckpt__remote *r, const ckpt__resume_offer *offer,
+                                     ckpt__resume_tar *tar, bool *own, ckpt__index_line *learnt) {
     ckpt__buf link;
     ckpt__buf_init(&link, &s->allocator);
     ckpt__resume_tar_free(tar);
@@ -54804,34 +54836,52 @@ static ckpt_err ckpt__resume_far_tar(ckpt_saver *s, const ckpt__remote *r, const
     ckpt_err e = ckpt__saver_remote_names(s, r, &offer->t, &tar->name, &link);
     if (e == CKPT_OK) e = ckpt__resume_fetch_name(s, r, ckpt__buf_cstr(&tar->name), &tar->found, &tar->info);
     if (e == CKPT_OK) tar->from = r;
-    if (e == CKPT_OK) e = ckpt__file_unread_copy(ckpt__resume_load_file(s, offer, tar->found.data, at, own, learnt));
+    if (e == CKPT_OK)
+        e = ckpt__file_unread_copy(ckpt__resume_open_file(s, offer, tar->found.data, &tar->file, own, learnt));
     ckpt__buf_free(&link);
     return e;
 }
 
-// TARS: a rank that did not choose loads its own tarball of the save that is offered: from its folder, else, and when that one is
-// damaged or of another save, or the folder's server is away, from the stores, rank 0's first.
-static ckpt_err ckpt__resume_own_tar(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt__resume_tar *tar, ckpt_timestamp *at,
-                                     bool *own, ckpt__index_line *learnt) {
+// After one that cannot be had, or not be read, for which `e` stands: goes on to the stores that were not asked, rank 0's first.
+static ckpt_err ckpt__resume_next_tar(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt__resume_tar *tar, ckpt_err e,
+                                      bool *own, ckpt__index_line *learnt) {
+    bool away = e == CKPT_NET && tar->from == NULL;
+    while (tar->asked < s->remote_count && (away || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_IO)) {
+        if (e != CKPT_NOT_FOUND) ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+        away = false;
+        e = ckpt__resume_far_tar(s, &s->remotes[(offer->remote + tar->asked++) % s->remote_count], offer, tar, own, learnt);
+    }
+    return e == CKPT_NOT_FOUND ? ckpt__error_put(&tar->first) : e;
+}
+
+// TARS: a rank that did not choose opens its own tarball of the save that is offered: from its folder, else, and when that one is
+// damaged or of another save, or the folder's server is away, from the stores.
+static ckpt_err ckpt__resume_own_tar(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt__resume_tar *tar, bool *own,
+                                     ckpt__index_line *learnt) {
     ckpt__buf name;
-    ckpt__error_record first;
     ckpt__buf_init(&name, &s->allocator);
     ckpt_err e = ckpt__saver_format(s, &name, s->filename, &offer->t);
     if (e == CKPT_OK) ckpt__index_path(&tar->found, &s->index, ckpt__buf_cstr(&name));
     if (e == CKPT_OK) e = tar->found.err;
     bool gone = e == CKPT_OK && ckpt__os_is_gone(tar->found.data);      // else to open it says why it cannot be read
     if (gone) e = ckpt__error_set(CKPT_NOT_FOUND, "%s is not there", tar->found.data);
-    if (e == CKPT_OK) e = ckpt__resume_load_file(s, offer, tar->found.data, at, own, learnt);
-    ckpt__error_take(&first);
-    bool away = e == CKPT_NET;
-    for (int i = 0; i < s->remote_count && (away || e == CKPT_CORRUPT || e == CKPT_NOT_FOUND || e == CKPT_IO); i++) {
-        if (e != CKPT_NOT_FOUND) ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
-        away = false;
-        e = ckpt__resume_far_tar(s, &s->remotes[(offer->remote + i) % s->remote_count], offer, tar, at, own, learnt);
-    }
-    if (e == CKPT_NOT_FOUND) e = ckpt__error_put(&first);       // what is wrong with the one that is there
+    if (e == CKPT_OK) e = ckpt__resume_open_file(s, offer, tar->found.data, &tar->file, own, learnt);
+    ckpt__error_take(&tar->first);
     ckpt__buf_free(&name);
-    return e;
+    return e == CKPT_OK ? e : ckpt__resume_next_tar(s, offer, tar, e, own, learnt);
+}
+
+// Reads it, and one of a store where it turns out to be damaged.
+static ckpt_err ckpt__resume_read_tar(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt__resume_tar *tar, ckpt_timestamp *at,
+                                      bool *own, ckpt__index_line *learnt) {
+    for (;;) {
+        ckpt_err e = ckpt__resume_read_file(s, offer, tar->file, at);
+        if (e == CKPT_OK) return e;
+        if (tar->from != NULL) e = ckpt__file_unread_copy(e);
+        else ckpt__error_take(&tar->first);
+        e = ckpt__resume_next_tar(s, offer, tar, e, own, learnt);
+        if (e != CKPT_OK || tar->file == NULL) return e;
+    }
 }
 
 // All ranks go on from it: what was fetched is kept, as rank 0 keeps its own. A folder that cannot be written to is the next
@@ -54897,6 +54947,26 @@ static void ckpt__resume_correct_own(ckpt_saver *s, const ckpt__resume_offer *of
     ckpt__buf_free(&path);
 }
 
+// TARS: memory is touched when every rank has its tarball open, and it fits: a save that was not finished, of which some lack
+// theirs, leaves the state of all as it was. path: rank 0's.
+static ckpt_err ckpt__resume_try_tar(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt__resume_tar *tar,
+                                     ckpt_timestamp *at, bool *own, ckpt__index_line *learnt, bool *mine) {
+    bool copy = path != NULL && offer->kind == CKPT__RESUME_FETCHED;
+    ckpt_err e = path != NULL ? ckpt__resume_open_file(s, offer, path, &tar->file, own, learnt)
+                              : ckpt__resume_own_tar(s, offer, tar, own, learnt);
+    if (copy) e = ckpt__file_unread_copy(e);
+    *mine = e == CKPT_OK;
+    e = ckpt__ranks_share_long(&s->crew, e);
+    if (e != CKPT_OK) return e;
+    s->resume_reads = true;
+    e = path != NULL ? ckpt__resume_read_file(s, offer, tar->file, at) : ckpt__resume_read_tar(s, offer, tar, at, own, learnt);
+    if (copy) e = ckpt__file_unread_copy(e);
+    *mine = e == CKPT_OK;
+    ckpt__file_close(tar->file);
+    tar->file = NULL;
+    return ckpt__ranks_share_long(&s->crew, e);
+}
+
 // Tries an offer on this rank; the result is everybody's. path: rank 0's file; NULL on the others. *mine: it went well here.
 static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt_timestamp *at,
                                        bool *own,
@@ -54911,8 +54981,8 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
     ckpt__buf_init(&tar.name, &s->allocator);
     if (offer->kind == CKPT__RESUME_FOLDER || offer->kind == CKPT__RESUME_FAR_FOLDER) {
         e = ckpt__resume_load_folder(s, offer, at, own, learnt);
-    } else if (path == NULL && s->layout == CKPT__SAVER_TARS) {
-        e = ckpt__resume_own_tar(s, offer, &tar, at, own, learnt);
+    } else if (s->layout == CKPT__SAVER_TARS) {
+        e = ckpt__resume_try_tar(s, offer, path, &tar, at, own, learnt, mine);
     } else {
         bool copy = offer->kind == CKPT__RESUME_FETCHED;
         if (path == NULL && (copy || !offer->marked)) e = ckpt__resume_find(s, offer, &found, &fetched);
@@ -54922,8 +54992,10 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
         if (loads) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
         if (loads && copy) e = ckpt__file_unread_copy(e);
     }
-    *mine = e == CKPT_OK;
-    e = ckpt__ranks_share_long(&s->crew, e);
+    if (s->layout != CKPT__SAVER_TARS) {
+        *mine = e == CKPT_OK;
+        e = ckpt__ranks_share_long(&s->crew, e);
+    }
     if (e == CKPT_OK && tar.from != NULL) ckpt__resume_keep_tar(s, &tar, at, learnt);
     else if (e == CKPT_OK && tar.found.len > 0) ckpt__resume_correct_own(s, offer, at, learnt);
     else if (e == CKPT_OK && path == NULL && s->leads && offer->kind == CKPT__RESUME_FOLDER)
@@ -56085,7 +56157,7 @@ static ckpt_err ckpt__resume_nothing_common(ckpt_saver *s, ckpt_err e, size_t tr
     say[2] = own ? 0 : -1;                      // a store's was tried
     ckpt_err met = ckpt__ranks_min(&s->crew, say, 3);
     if (met != CKPT_OK) return met;
-    if (e == CKPT_CORRUPT && say[0] == 0 && say[1] != 0 && say[2] == 0)
+    if (e == CKPT_CORRUPT && say[0] == 0 && say[1] != 0 && say[2] == 0 && !s->resume_reads)
         return ckpt__error_set(CKPT_NOT_FOUND, "%s holds no checkpoint that all ranks have finished: a fresh start", s->root);
     if (e != CKPT_NOT_FOUND || say[0] == 0) return e;
     ckpt__buf_init(&lack, &s->allocator);
@@ -56256,6 +56328,7 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
     ckpt_timestamp t;
     size_t line = SIZE_MAX;
     bool chooses = ckpt__ranks_is_first(&s->crew), loaded = false;
+    s->resume_reads = false;
     memset(&w, 0, sizeof w);
     memset(&t, 0, sizeof t);
     ckpt__buf_init(&w.names, &s->allocator);

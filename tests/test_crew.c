@@ -2994,7 +2994,7 @@ static void start_again(tr_rank *r, void *arg) {
     if (member_open(m)) {
         ckpt_err e = ckpt_saver_resume(m->s, &t);
         TR_CHECK(r, e == CKPT_OK || e == CKPT_NOT_FOUND);
-        if (e == CKPT_OK) member_check(m, t.batch);
+        member_check(m, t.batch);           // a fresh start has what was there
         TR_CHECK(r, t.batch >= d->p.saves && t.batch <= 1);
         for (int i = (int)t.batch + 1; i <= 3; i++) TR_OK(r, member_step(m, i));
         if (r->world->failures > 0) print_error("%s\n", m->log);
