@@ -2216,11 +2216,6 @@ static int ckpt__os_pid(void) {
     return (int)getpid();
 }
 
-// Is there a process of that number on this machine, be it another user's?
-static bool ckpt__os_alive(int pid) {
-    return kill((pid_t)pid, 0) == 0 || errno == EPERM;
-}
-
 static void ckpt__os_host(char *buf, size_t cap) {
     if (CKPT__SYS(gethostname)(buf, cap) != 0) (void)snprintf(buf, cap, "unknown");
     buf[cap - 1] = 0;
@@ -3123,7 +3118,8 @@ static void ckpt__os_boot(char *buf, size_t cap) {
 }
 
 // When a process started, in clock ticks since boot; 0 when it is gone, a zombie (*dead), or nobody knows. Tells a process from a
-// later one that got its number, which in containers is the rule: the trainer is number 7 every time.
+// later one that got its number, which in containers is the rule: the trainer is number 7 every time. One whose first thread has
+// ended looks like a zombie while others go on: those are counted.
 static uint64_t ckpt__os_process_seen(int pid, bool *dead) {
     uint64_t start = 0;
     *dead = false;
@@ -3133,14 +3129,14 @@ static uint64_t ckpt__os_process_seen(int pid, bool *dead) {
     ckpt__os_proc_text(path, text, sizeof text);
     const char *p = strrchr(text, ')');             // proc(5): pid (name) state, ..., the 22nd field is the start
     if (p == NULL || p[1] != ' ') return 0;
-    *dead = p[2] == 'Z' || p[2] == 'X';
-    if (*dead) return 0;
+    bool ended = p[2] == 'Z' || p[2] == 'X';
     p += 2;
     for (int field = 3; field < 22 && p != NULL; field++) {
+        if (field == 20) *dead = ended && strtoull(p, NULL, 10) < 2;
         p = strchr(p, ' ');
         if (p != NULL) p++;
     }
-    if (p != NULL) start = strtoull(p, NULL, 10);
+    if (p != NULL && !*dead) start = strtoull(p, NULL, 10);
 #else
     (void)pid;
 #endif
@@ -3150,6 +3146,14 @@ static uint64_t ckpt__os_process_seen(int pid, bool *dead) {
 static uint64_t ckpt__os_process_start(int pid) {
     bool dead;
     return ckpt__os_process_seen(pid, &dead);
+}
+
+// Does a process of that number run on this machine, be it another user's? A zombie does not: where nobody reaps it may stay as
+// long as the machine runs, as in a container whose first process does not know how.
+static bool ckpt__os_alive(int pid) {
+    bool dead;
+    (void)ckpt__os_process_seen(pid, &dead);
+    return !dead && (CKPT__SYS(kill)((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
 // Who holds a lock file, as written inside: "pid host start space\nboot\n", and of a tool "tool\n" behind that.

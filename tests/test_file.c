@@ -541,7 +541,40 @@ static void test_sizes_add_up(void **unused) {
     ckpt__plan_free(&plan);
 }
 
-// Left-overs go when their writer is gone, as far as that can be seen from here; else when they are old.
+static void *live_on(void *go_on) {
+    char c;
+    (void)!read(*(const int *)go_on, &c, 1);
+    _exit(0);
+}
+
+// A process whose first thread has ended while another waits for the end of a pipe. *go_on: that pipe.
+static pid_t leave_others_alive(int *go_on) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        pthread_t t;
+        close(ends[1]);
+        if (pthread_create(&t, NULL, live_on, &ends[0]) != 0) _exit(1);
+        pthread_exit(NULL);
+    }
+    close(ends[0]);
+    *go_on = ends[1];
+    return pid;
+}
+
+static bool looks_dead(pid_t pid) {
+    char text[512] = "";
+    FILE *f = fopen(util_fmt("/proc/%d/stat", (int)pid), "r");
+    if (f == NULL) return true;             // no such system
+    (void)!fread(text, 1, sizeof text - 1, f);
+    (void)fclose(f);
+    const char *end = strrchr(text, ')');
+    return end != NULL && end[2] == 'Z';
+}
+
+// Left-overs go when their writer is gone, as far as that can be seen from here; else when they are old. Nobody need have reaped it;
+// one of which only the first thread has ended looks like that, and lives.
 static void test_sweep(void **unused) {
     (void)unused;
     const char *dir = util_temp_dir();
@@ -549,15 +582,27 @@ static void test_sweep(void **unused) {
     pid_t dead = fork();
     if (dead == 0) _exit(0);
     assert_int_equal(waitpid(dead, NULL, 0), dead);
-    ckpt__file_writer me = ckpt__file_writer_of((int)getpid());
+    siginfo_t how;
+    int go_on;
+    pid_t zombie = fork();
+    if (zombie == 0) _exit(0);
+    assert_int_equal(waitid(P_PID, (id_t)zombie, &how, WEXITED | WNOWAIT), 0);
+    pid_t headless = leave_others_alive(&go_on);
+    for (int i = 0; i < 1000 && !looks_dead(headless); i++) usleep(1000);
+    assert_true(looks_dead(headless));
+    ckpt__file_writer me = ckpt__file_writer_of((int)getpid()), other = ckpt__file_writer_of((int)headless);
     bool knows = me.start != 0 && me.space != 0;            // where the system tells
     unsigned long host = me.host;
-    unsigned space = me.space, start = me.start, pid = (unsigned)getpid(), gone = (unsigned)dead;
+    unsigned space = me.space, start = me.start, pid = (unsigned)getpid(), gone = (unsigned)dead, left = (unsigned)zombie;
+    assert_int_equal(other.start != 0, start != 0);
     const struct { const char *name; int age; bool stays; } rows[] = {
         { util_fmt(".ep1.pt.%u-%08lx%04x%04x00000007.tmp", gone, host, space, start), 0, false },
         { util_fmt(".ep1.pt.%u-%08lx%04x%04x00000007.tmp", pid, host, space, start), 0, true },
         { util_fmt(".ep2.pt.%u-%08lx%04x%04x00000007.tmp", pid, host, space, start), 2 * CKPT__FILE_STALE, true },
         { util_fmt(".ep1.pt.%u-%08lx%04x%04x00000007.tmp", pid, host, space, start ^ 1), 0, !knows },      // in a container, the one before
+        { util_fmt(".ep1.pt.%u-%08lx%04x%04x00000007.tmp", left, host, space, start), 0, !knows },
+        { util_fmt(".ep1.pt.%u-%08lx%04x%04x00000007.tmp", (unsigned)headless, host, space, other.start), 0, true },
+        { util_fmt(".ep1.pt.%u-%08lx%04x000000000007.tmp", (unsigned)headless, host, space), 0, true },
         { util_fmt(".ep1.pt.1-%08lx%04x%04x00000007.tmp", host, space ^ 1, start), 0, true },              // in another container
         { util_fmt(".ep1.pt.1-%08lx%04x%04x00000007.tmp", host ^ 1, space, start), 0, true },              // on another machine
         { util_fmt(".ep1.pt.%u-%08lx.tmp", gone, host), 0, true },
@@ -581,6 +626,9 @@ static void test_sweep(void **unused) {
         if (util_exists(util_join(dir, rows[i].name)) != rows[i].stays) fail_msg("%s %s", rows[i].name, rows[i].stays ? "is gone" : "stays");
     }
     assert_int_equal(readlink(aside, (char[8]){ 0 }, 8), -1);
+    close(go_on);
+    assert_int_equal(waitpid(headless, NULL, 0), headless);
+    assert_int_equal(waitpid(zombie, NULL, 0), zombie);
     // Of those that cannot be seen from here time tells.
     static const struct { bool machine, space; int64_t age; bool gone; } ages[] = {
         { true, false, CKPT__FILE_STALE - 60, false }, { true, false, CKPT__FILE_STALE + 60, true },
