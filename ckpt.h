@@ -1656,6 +1656,25 @@ static void ckpt__error_trim(char *text, size_t len) {
     text[len] = 0;
 }
 
+// Leaves the password of an address out, whoever wrote the sentence, as libcurl may: "sftp://me:word@host" becomes
+// "sftp://me:***@host". A port before an '@' of the path is none.
+static void ckpt__error_hide(char *text) {
+    for (char *p = strstr(text, "://"); p != NULL; p = strstr(p, "://")) {
+        p += 3;
+        const char *end = p + strcspn(p, " \t\r\n'\"");
+        char *word = p + strcspn(p, ":@/?#"), *at = NULL;
+        if (*word++ != ':' || word > end) continue;
+        for (char *q = word; q < end; q++) {
+            if (*q == '@') at = q;
+        }
+        size_t digits = strspn(word, "0123456789");
+        if (at == NULL || (digits > 0 && word[digits] == '/')) continue;
+        size_t stars = at - word < 3 ? (size_t)(at - word) : 3;
+        memset(word, '*', stars);
+        memmove(word + stars, at, strlen(at) + 1);
+    }
+}
+
 CKPT__PRINTF(2, 3)
 static ckpt_err ckpt__error_set(ckpt_err code, const char *fmt, ...) {
     ckpt__error_record *r = &ckpt__error_last;
@@ -1664,6 +1683,7 @@ static ckpt_err ckpt__error_set(ckpt_err code, const char *fmt, ...) {
     int n = vsnprintf(r->text, sizeof r->text, fmt, args);
     va_end(args);
     if (n >= (int)sizeof r->text) ckpt__error_trim(r->text, sizeof r->text - 1);
+    ckpt__error_hide(r->text);
     r->code = code;
     return code;
 }
@@ -1705,6 +1725,7 @@ static void ckpt__error_log(const ckpt_logger *logger, ckpt_log_level level, con
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (n >= (int)sizeof text) ckpt__error_trim(text, sizeof text - 1);
+    ckpt__error_hide(text);
     ckpt__error_take(&kept);
     logger->fn(level, text, logger->user);
     ckpt__error_last = kept;
@@ -18974,8 +18995,11 @@ static ckpt_err ckpt__http_fail(ckpt__http_job *job) {
         return ckpt__error_put(&job->failure);
     }
     const char *why = job->text_of_curl[0] != 0 ? job->text_of_curl : curl_easy_strerror(job->code);
+    bool misset = ckpt__txt_starts(why, "Unsupported proxy");       // quotes it, and a password with it; no later try can differ
+    if (misset) why = "the proxy's address is none that libcurl takes: look at http_proxy, https_proxy and all_proxy";
     (void)snprintf(job->reason, sizeof job->reason, "%s", why);
     ckpt_err e = ckpt__http_class(job->code, &t->transient);
+    if (misset) t->transient = false;
     bool untrusted = job->reply != NULL && ckpt__http_is_distrust(job->code);
     return ckpt__error_set(e, "%s: %s%s", job->host, job->reason,
                            untrusted ? "; ca_file or AWS_CA_BUNDLE names a file of the authorities to trust" : "");
@@ -53003,10 +53027,12 @@ enum { CKPT__LOADER_HOPS = 8, CKPT__LOADER_LINK_MAX = 4096, CKPT__LOADER_ROUNDS 
 // Refuses what is no local path.
 static ckpt_err ckpt__loader_check_local(const char *path) {
     ckpt__uri uri;
+    char shown[768];
     ckpt__txt_uri(&uri, path);
     if (uri.backend[0] == 0) return CKPT_OK;
-    if (!uri.known) return ckpt__error_set(CKPT_ARG, "%s is neither a local path nor a URI of a store that is known", path);
-    return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a URI, and only a local path will do here: fetch it first", path);
+    ckpt__stores_shown(shown, sizeof shown, path);
+    if (!uri.known) return ckpt__error_set(CKPT_ARG, "%s is neither a local path nor a URI of a store that is known", shown);
+    return ckpt__error_set(CKPT_UNSUPPORTED, "%s is a URI, and only a local path will do here: fetch it first", shown);
 }
 
 // Is this one line, which may be a path?
@@ -61049,7 +61075,11 @@ CKPT__DECL ckpt_err ckpt_save(const char *path, const ckpt_state *st, const ckpt
     ckpt__error_take(&before);
     ckpt_err e = ckpt__state_check(st);
     if (e == CKPT_OK) e = ckpt__loader_check_local(path);
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot save %s", path);
+    if (e != CKPT_OK) {
+        char shown[768];
+        ckpt__stores_shown(shown, sizeof shown, path);
+        return ckpt__error_prefix(e, "cannot save %s", shown);
+    }
     ckpt__engine_job job;
     memset(&job, 0, sizeof job);
     job.phase = "save";
@@ -61383,6 +61413,11 @@ CKPT__DECL ckpt_err ckpt_folder_open(ckpt_folder **out, const ckpt_folder_desc *
     ckpt_err e = ckpt__public_text("ckpt_folder_open", "desc->folder", desc->folder);
     if (e == CKPT_OK) e = ckpt__folder_open(out, desc);
     if (e == CKPT_OK) ckpt__error_last = before;
+    if (e == CKPT_NOT_FOUND && strstr(desc->folder, "://") != NULL) {       // the system's sentence has all of it
+        char shown[768];
+        ckpt__stores_shown(shown, sizeof shown, desc->folder);
+        return ckpt__error_set(e, "cannot look at %s: there is no such folder here, and only a local one will do", shown);
+    }
     return e;
 }
 

@@ -854,6 +854,26 @@ static void test_proxy(void **state) {
     free(p.body);
 }
 
+// libcurl quotes an address of a proxy that it does not understand, and the password in it; and never will it.
+static void test_proxy_misset(void **state) {
+    (void)state;
+    static const char *const bad[] = { "http://user:pw/SECRET@127.0.0.1:3128", "http://user:pw#SECRET@127.0.0.1:3128", "http://user:SECRET@127.0.0.1:port",
+        "htp://user:SECRET@127.0.0.1:3128" };
+    net_server nobody;
+    client c;
+    strcpy(nobody.url, "http://127.0.0.1:1");
+    for (int i = 0; i < UTIL_COUNT(bad); i++) {
+        setenv("http_proxy", bad[i], 1);
+        client_init(&c);
+        assert_int_equal(ask(&c, &nobody, "GET", "/x"), CKPT_NET);
+        assert_non_null(strstr(c.sentence, "http_proxy"));
+        assert_null(strstr(c.sentence, "SECRET"));
+        assert_false(c.t.transient);
+        client_free(&c);
+    }
+    unsetenv("http_proxy");
+}
+
 static void test_tls(void **state) {
     (void)state;
     seen s = { "", NULL, 0, 0, 200, "", "hello" };
@@ -1275,7 +1295,7 @@ int main(void) {
         cmocka_unit_test(test_other_limits),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_nobody_there),
-        cmocka_unit_test(test_proxy),
+        cmocka_unit_test(test_proxy), cmocka_unit_test(test_proxy_misset),
         cmocka_unit_test(test_tls),
         cmocka_unit_test(test_ca_folders), cmocka_unit_test(test_ca_folders_abroad),
         cmocka_unit_test(test_tls_connection_that_dies),

@@ -821,6 +821,64 @@ static void test_left_out(void **unused) {
     ckpt_state_free(&piece);
 }
 
+// A password of a URI is in no sentence, also where the scheme is mistyped, or a call takes local paths alone.
+static void test_password_hidden(void **unused) {
+    (void)unused;
+    static const char *const uris[] = { "stfp://me:SECRET@h/x.pt", "sftp://me:SECRET@h/x.pt", "stfp://me:pw/SECRET@h/x.pt", "sftp://me:a SECRET@h/x.pt",
+        "sftp://me:SECRET@h/x\nftp://me:pw#SECRET@h", "https://me:8/SECRET:x@h/x.pt" };
+    int64_t value = 5;
+    ckpt_state st = {0};
+    ckpt_bind_int(&st, "state/model/x", &value);
+    util_write_text("plain", "x");
+    for (int i = 0; i < UTIL_COUNT(uris); i++) {
+        for (int k = 0; k < 12; k++) {
+            const char *uri = uris[i];
+            ckpt_load_desc l = {0};
+            ckpt_saver_desc s = {0};
+            ckpt_uploader_desc u = {0};
+            ckpt_folder_desc f = {0};
+            ckpt_convert_desc c = {0};
+            ckpt_name_desc n = {0};
+            ckpt_file *file;
+            ckpt_saver *saver;
+            ckpt_uploader *uploader;
+            ckpt_folder *folder;
+            ckpt_store *store;
+            ckpt_err e = CKPT_OK;
+            l.load_path = s.folder = u.bucket_uri = f.folder = c.from = uri;
+            c.to = k == 8 ? uri : "to.pt";
+            if (k == 8) c.from = "plain";
+            l.state = s.state = &st;
+            s.run_name = "r";
+            switch (k) {
+                case 0: e = ckpt_load(&l, NULL); break;
+                case 1: e = ckpt_file_open(&file, uri); break;
+                case 2: e = ckpt_verify(uri, NULL); break;
+                case 3: e = ckpt_save(uri, &st, NULL); break;
+                case 4: e = ckpt_saver_open(&saver, &s); break;
+                case 5: e = ckpt_uploader_open(&uploader, &u); break;
+                case 6: e = ckpt_folder_open(&folder, &f); break;
+                case 7: e = ckpt_ensure_folder_is_empty(uri); break;
+                case 8: case 9: e = ckpt_convert(&c); break;
+                case 10: e = ckpt_get_file(uri, "got", true); break;
+                case 11: e = ckpt_store_open(&store, uri, NULL); break;
+                default: e = ckpt_ensure_folder_has_no_conflicting_files(uri, "ep{epoch}.pt", &n); break;
+            }
+            assert_int_not_equal(e, CKPT_OK);
+            if (strstr(ckpt_last_error(), "SECRET") != NULL) fail_msg("call %d: %s", k, ckpt_last_error());
+        }
+    }
+    ckpt_state_free(&st);
+    // Whoever writes a sentence: a port, and an '@' behind it, are no password.
+    static const char *const rows[][2] = { { "x 'http://u:w/@1@h:1/p' y", "x 'http://u:***@h:1/p' y" }, { "a://u:w@h b://:@", "a://u:*@h b://:@" },
+        { "s3://h:9000/a@b", "s3://h:9000/a@b" }, { "s3://k@h:9000/a@b", "s3://k@h:9000/a@b" }, { "a://h: b@c ://u:12@h", "a://h: b@c ://u:**@h" },
+        { "://", "://" }, { "a://u:1234", "a://u:1234" }, { "a://h/x:b@c", "a://h/x:b@c" }, { "a://u:12/w@h", "a://u:12/w@h" } };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        (void)ckpt__error_set(CKPT_IO, "%s", rows[i][0]);
+        assert_string_equal(ckpt_last_error(), rows[i][1]);
+    }
+}
+
 static void test_no_memory(void **unused) {
     (void)unused;
     int64_t value = 5;
@@ -853,7 +911,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         TEST(test_path_names),     TEST(test_awkward_names), TEST(test_missing),             TEST(test_symlink_files), TEST(test_symlink_rings),
         TEST(test_latest),         TEST(test_get_file_local), TEST(test_get_file),           TEST(test_create_symlink_file),
-        TEST(test_folder_empty),   TEST(test_loading),       TEST(test_metrics),             TEST(test_no_memory),            TEST(test_not_strict),
+        TEST(test_folder_empty),   TEST(test_loading),       TEST(test_metrics),             TEST(test_password_hidden), TEST(test_no_memory),            TEST(test_not_strict),
         TEST(test_left_out),       TEST(test_folder_unlisted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
