@@ -996,7 +996,8 @@ typedef struct ckpt_saver_desc {
     bool               overwrite;               // default: files of a later time in the folder are an error
     int                num_checkpoints_to_keep; // CKPT_KEEP_ALL (default), CKPT_KEEP_NONE, or the newest N
     int                keep_every;              // beyond the newest N, every Nth checkpoint for ever (0: none)
-    const char        *keep_best;               // a bound float, "min:state/metrics/loss": the best one is kept too
+    const char        *keep_best;               // a bound float, "min:state/metrics/loss": the best one is kept too; as with
+                                                // keep_every, a save of the same name replaces it all the same, with a WARN
     int                num_remote_to_keep;      // of this run's objects in each store; CKPT_KEEP_ALL (default) or the
                                                 // newest N, and no more than N wait for a store that is away
     bool               weights_only;            // only names under state/model/, state/metadata/ and state/integrations/;
@@ -1198,7 +1199,7 @@ typedef struct ckpt_checkpoint {
     uint32_t       checksum;            // CRC-32 of the whole file
     double         metric;              // value of keep_best
     bool           has_checksum, has_metric;
-    bool           pinned;              // never rotated, never removed
+    bool           pinned;              // never rotated, never removed; see ckpt_folder_pin
     bool           damaged;             // an earlier look found that it does not verify
     bool           abandoned;           // the run went back before it and saved again
     bool           missing;             // the index has it, the folder has not, or of a sharded one not its .metadata
@@ -1231,7 +1232,8 @@ CKPT__DECL int      ckpt_folder_find(const ckpt_folder *f, const char *name);
 // be written, and if that save has not been replaced meanwhile.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_verify(ckpt_folder *f, int index);
 // Keeps a checkpoint for ever, or lets it go again. A live saver of the folder takes notice at its next save, and before it
-// deletes one.
+// deletes one. A pin is of a name: a save of the same name (of a run that goes back, with `overwrite`, or where names do not
+// vary) replaces the checkpoint, and the new one is pinned; its saver says so in a WARN, once for each name.
 // CKPT_UNSUPPORTED: a foreign file. CKPT_ARG: it is another run's, whose folder the sentence names.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_pin(ckpt_folder *f, int index, bool pinned);
 // Deletes one. A link that leads to it moves to the newest one left that verifies, before the file goes; with
@@ -16633,6 +16635,7 @@ typedef struct ckpt__index_line {
     bool              others;           // not stored: its name says that it is another run's of this folder
     bool              stray;            // not stored: found, and by a name that is not of the template, which tools do not know
     bool              says_damaged;     // not stored: the file did, when it was read or written last
+    int               told;             // not stored: which rules it was said of that they cannot keep it from a save of its name
     bool              discounted;       // not stored: no rank counts it, as its save ended before all had finished it
     bool              unlisted;         // not stored: of a folder that is pinned, and has lost its listing
     bool              unfit;            // not stored: resume could not go on from it, whatever it is: it neither goes nor counts
@@ -16855,7 +16858,7 @@ static void ckpt__index_clear(ckpt__index *ix) {
 }
 
 // Adds a line at place `at`; the name is copied. A line of that name goes first; its pin stays with the name, and what the file
-// says.
+// says, and what was told of it.
 static ckpt_err ckpt__index_insert(ckpt__index *ix, size_t at, const ckpt__index_line *line) {
     ckpt_err e = ckpt__mem_grow(&ix->allocator, (void **)&ix->lines, sizeof *ix->lines, &ix->cap, ix->count + 1);
     if (e != CKPT_OK) return e;
@@ -16867,6 +16870,7 @@ static ckpt_err ckpt__index_insert(ckpt__index *ix, size_t at, const ckpt__index
     if (old >= 0) {
         copy.pinned = copy.pinned || ix->lines[old].pinned;
         copy.says_damaged = ix->lines[old].says_damaged;
+        copy.told = ix->lines[old].told;
         ckpt__index_drop(ix, (size_t)old);
         if (at > (size_t)old) at--;
     }
@@ -17812,6 +17816,11 @@ static bool ckpt__index_may_stay(const ckpt__index_rule *rule, const ckpt__index
     return (rule->every > 0 && l->guessed) || (!l->has_metric && (l->unasked || (rule->best != 0 && l->remade)));
 }
 
+// Does keep_every hold it?
+static bool ckpt__index_is_nth(const ckpt__index_rule *rule, const ckpt__index_line *l) {
+    return rule->every > 0 && l->number > 0 && l->number % (uint64_t)rule->every == 0;
+}
+
 // Marks the lines that rotation lets go. Lines that the run does not own, and damaged ones, neither go nor count.
 static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) {
     int best = ckpt__index_best(ix, rule);
@@ -17823,8 +17832,7 @@ static size_t ckpt__index_choose(ckpt__index *ix, const ckpt__index_rule *rule) 
         if (rule->uploaded && l->upload < CKPT__UPLOAD_UPLOADED) continue;
         bool among_newest = rule->keep > 0 && newest < (size_t)rule->keep;
         newest++;
-        bool nth = rule->every > 0 && l->number > 0 && l->number % (uint64_t)rule->every == 0;
-        bool old = !among_newest && !nth && !l->pinned && best != (int)(i - 1);
+        bool old = !among_newest && !ckpt__index_is_nth(rule, l) && !l->pinned && best != (int)(i - 1);
         l->spared = old && ckpt__index_may_stay(rule, l);
         l->leaves = old && !l->spared;
         gone += l->leaves;
@@ -49787,9 +49795,39 @@ static void ckpt__saver_begin_early(ckpt_saver *s, ckpt__saver_job *job) {
 
 //-- after the file --------------------------------------------------------------
 
+// Which rules hold the checkpoint that a save takes the place of, under its name; bits, as in `told`. A new best one is no loss.
+enum { CKPT__SAVER_PINNED = 1, CKPT__SAVER_BEST = 2, CKPT__SAVER_NTH = 4 };
+
+static int ckpt__saver_ousts(const ckpt_saver *s, const ckpt__index_line *line, int old) {
+    if (old < 0) return 0;
+    const ckpt__index_line *l = &s->index.lines[old];
+    bool best = ckpt__index_best(&s->index, &s->rule) == old;
+    bool worse = ckpt__index_beats(&s->rule, l, ckpt__index_beats(&s->rule, line, NULL) ? line : NULL);
+    bool nth = ckpt__index_counts(l) && ckpt__index_is_nth(&s->rule, l);
+    return (best && worse ? (int)CKPT__SAVER_BEST : 0) | (nth ? (int)CKPT__SAVER_NTH : 0);
+}
+
+// A pin is of a name, and no rule keeps a file from the next save of its name: a training run is not to fail for it. It is told,
+// once for each name. Pins are known when the index has been looked at, after the save.
+static void ckpt__saver_tell_ousted(ckpt_saver *s, const char *name, int ousts) {
+    int at = ckpt__index_find(&s->index, name);
+    if (at < 0) return;
+    ckpt__index_line *l = &s->index.lines[at];
+    if (l->pinned) ousts |= CKPT__SAVER_PINNED;
+    ousts &= ~l->told;
+    l->told |= ousts;
+    const char *was = (ousts & CKPT__SAVER_PINNED) != 0 ? "was pinned, as the new one is now" :
+                      (ousts & CKPT__SAVER_BEST) != 0 ? "was the best by keep_best" : "was to stay by keep_every";
+    if (ousts != 0)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "a save of the same name has replaced %s, which %s (names that no two saves "
+                        "share keep both)", name, was);
+}
+
 // The line of a durable checkpoint enters the index; what rotation lets go leaves it for `gone`. A rank that does not lead keeps
 // its index in memory. *listed: it is this run's, though the file may not say so before the next save.
 static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, ckpt__index *gone, bool *listed) {
+    int old = ckpt__index_find(&s->index, line->name);
+    int ousts = ckpt__saver_ousts(s, line, old);
     ckpt__os_mutex_lock(&s->shared->lock);
     ckpt_err e = ckpt__index_insert(&s->index, s->index.count, line);
     if (e == CKPT_OK) ckpt__index_settle(&s->index);
@@ -49798,6 +49836,7 @@ static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, 
     if (e == CKPT_OK && s->leads) e = ckpt__index_lock(&s->index);
     if (e != CKPT_OK) return e;
     if (s->leads) e = ckpt__saver_merge(s);
+    if (e == CKPT_OK && s->leads && old >= 0) ckpt__saver_tell_ousted(s, line->name, ousts);
     if (e == CKPT_OK) e = ckpt__saver_rotate(s, gone);
     if (e == CKPT_OK && s->leads) e = ckpt__saver_write_index(s);
     ckpt__index_unlock(&s->index);

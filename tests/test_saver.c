@@ -1239,6 +1239,79 @@ static void test_unknown_variables(void **state) {
     ckpt_state_free(&r->st);
 }
 
+// How often the log says that of a checkpoint.
+static int told_of(const run *r, const char *name, const char *was) {
+    int n = 0;
+    const char *says = util_fmt("2 a save of the same name has replaced %s, which %s", name, was);
+    for (const char *p = r->log; (p = strstr(p, says)) != NULL; p++) n++;
+    return n;
+}
+
+// What is pinned, or a rule holds, a save of the same name replaces all the same, since no training run is to fail for it: once for each
+// name the log says so. The pin is the new one's. [0] the loop goes back, [1] so does a resume, [2] a new run overwrites, [3] another
+// process has pinned it just now, [4] nothing is lost
+static void test_replaced_though_pinned(void **state) {
+    (void)state;
+    for (int k = 0; k < 5; k++) {
+        const char *dir = util_temp_dir();
+        run *r = run_new(dir);
+        run_open(r);
+        for (int i = 1; i <= 4; i++) run_save(r, i);
+        if (k < 3) pin(dir, "ba4.pt", true);
+        if (k == 1 || k == 2) {
+            run_end(r);
+            r = run_new(dir);
+            r->d.overwrite = k == 2;
+            run_open(r);
+            ckpt_timestamp t;
+            if (k == 1) ok(ckpt_saver_resume(r->s, &t));
+        }
+        run_save(r, 3);
+        if (k == 3) pin(dir, "ba4.pt", true);
+        assert_null(strstr(r->log, "has replaced"));
+        for (int turn = 0; turn < 2; turn++) {
+            ckpt_timestamp t = at_batch(4);
+            run_set(r, 100 + turn);
+            ok(ckpt_saver_save(r->s, &t));
+            ok(ckpt_saver_fence(r->s));
+        }
+        ok(ckpt_saver_wait(r->s, 0));
+        assert_int_equal(told_of(r, "ba4.pt", "was pinned, as the new one is now"), k < 4);
+        ckpt_folder *f = look_into(dir);
+        ckpt_checkpoint c;
+        ok(ckpt_folder_entry(f, at_name(f, "ba4.pt"), &c));
+        assert_int_equal(c.pinned, k < 4);
+        ckpt_folder_close(f);
+        run_end(r);
+    }
+}
+
+// The same of the best, unless what replaces it is better or as good, and of every Nth.
+static void test_replaced_though_kept(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        static const double loss[] = { 3, 3, 2, 4, 4, 6 };
+        run *r = run_new(util_temp_dir());
+        r->d.filename = "ep{epoch}.pt";
+        r->d.num_checkpoints_to_keep = 1;
+        if (k == 0) r->d.keep_best = "min:state/metrics/loss";
+        else r->d.keep_every = 2;
+        run_open(r);
+        for (int i = 0; i < (int)UTIL_COUNT(loss); i++) {
+            ckpt_timestamp t = at_batch(i + 1);
+            t.epoch = i / 4;
+            run_set(r, i);
+            r->loss = loss[i];
+            ok(ckpt_saver_save(r->s, &t));
+            ok(ckpt_saver_fence(r->s));
+            int of = told_of(r, "ep0.pt", k == 0 ? "was the best by keep_best" : "was to stay by keep_every");
+            assert_int_equal(of, i >= (k == 0 ? 3 : 2));
+        }
+        assert_int_equal(told_of(r, "ep1.pt", "was"), 0);
+        run_end(r);
+    }
+}
+
 // A name that is the same at every time holds one checkpoint: who asked for more of them, or never noticed, is told.
 static void test_constant_names_are_told(void **state) {
     (void)state;
@@ -2712,7 +2785,8 @@ int main(void) {
         cmocka_unit_test(test_runs_by_name), cmocka_unit_test(test_runs_of_two_ages), cmocka_unit_test(test_best_of_another_metric),
         cmocka_unit_test(test_best_of_lines_without_one), cmocka_unit_test(test_best_of_compressed_ones),
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
-        cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_names_of_others), cmocka_unit_test(test_folder_moved),
+        cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_replaced_though_pinned),
+        cmocka_unit_test(test_replaced_though_kept), cmocka_unit_test(test_names_of_others), cmocka_unit_test(test_folder_moved),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_faults_while_opening),

@@ -3564,7 +3564,8 @@ static const command commands[] = {
       "  --no-verify   do not check CKPT first\n" },
     { "pin", do_pin, "",
       "usage: ckpt pin [--json] PATH...\n\nKeeps checkpoints for ever: neither a saver nor gc nor rm deletes them. PATH may be a link such as\n"
-      "latest-rank0.pt. A saver that is running takes notice at its next save.\n" },
+      "latest-rank0.pt. A saver that is running takes notice at its next save. A pin is of a name: a save of the same name (of a run that goes\n"
+      "back, with overwrite, or where names do not vary) replaces the checkpoint, and the new one is pinned; the saver warns of that.\n" },
     { "unpin", do_unpin, "", "usage: ckpt unpin [--json] PATH...\n\nLets pinned checkpoints go again.\n" },
     { "rm", do_rm, "",
       "usage: ckpt rm [--json] PATH|URI...\n\n"
