@@ -1233,7 +1233,8 @@ CKPT__DECL int      ckpt_folder_find(const ckpt_folder *f, const char *name);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_verify(ckpt_folder *f, int index);
 // Keeps a checkpoint for ever, or lets it go again. A live saver of the folder takes notice at its next save, and before it
 // deletes one. A pin is of a name: a save of the same name (of a run that goes back, with `overwrite`, or where names do not
-// vary) replaces the checkpoint, and the new one is pinned; its saver says so in a WARN, once for each name.
+// vary) replaces the checkpoint, and the new one is pinned; its saver says so in a WARN, once for each name. What is let go and
+// removed while no saver has the folder open stays pinned in the stores that have it.
 // CKPT_UNSUPPORTED: a foreign file. CKPT_ARG: it is another run's, whose folder the sentence names.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_pin(ckpt_folder *f, int index, bool pinned);
 // Deletes one. A link that leads to it moves to the newest one left that verifies, before the file goes; with
@@ -43792,6 +43793,12 @@ static void ckpt__remote_unpin(ckpt__remote *r, const ckpt__index *local) {
     }
 }
 
+// The save was replaced in the folder under its name, and a pin is of a name: what is there of it is not pinned any more.
+static void ckpt__remote_displace(ckpt__remote *r, uint64_t number) {
+    int at = number != 0 ? ckpt__remote_find(&r->ledger, number) : -1;
+    if (at >= 0) r->ledger.lines[at].pinned = false;
+}
+
 // One whose upload was taken back.
 typedef struct ckpt__remote_back {
     uint64_t number;
@@ -49828,6 +49835,8 @@ static void ckpt__saver_tell_ousted(ckpt_saver *s, const char *name, int ousts) 
 static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, ckpt__index *gone, bool *listed) {
     int old = ckpt__index_find(&s->index, line->name);
     int ousts = ckpt__saver_ousts(s, line, old);
+    uint64_t number = old >= 0 && !s->index.lines[old].guessed ? s->index.lines[old].number : 0;
+    for (int i = 0; i < s->remote_count && number != line->number; i++) ckpt__remote_displace(&s->remotes[i], number);
     ckpt__os_mutex_lock(&s->shared->lock);
     ckpt_err e = ckpt__index_insert(&s->index, s->index.count, line);
     if (e == CKPT_OK) ckpt__index_settle(&s->index);

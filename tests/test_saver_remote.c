@@ -2486,6 +2486,26 @@ static void test_unpinned_leaves_the_store(void **state) {
     }
 }
 
+// A pin is of a name in the folder. Where that has one name for all saves, and the store one for each, what was saved before under the
+// pinned name leaves the store like any other: each would be pinned there for ever.
+static void test_pinned_name_in_the_store(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    remote_run m = remote_new(dir, b);
+    m.r->d.filename = "model.pt";
+    m.r->d.num_checkpoints_to_keep = m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    for (int i = 1; i <= 4; i++) {
+        save_wait(&m, i);
+        if (i == 1) pin(dir, "model.pt", true);
+        assert_string_equal(bucket_names(b), util_fmt("run%%ba%d.pt run%%latest.pt.symlink", i));
+    }
+    assert_non_null(strstr(m.r->log, "2 a save of the same name has replaced model.pt, which was pinned"));
+    remote_end(&m);
+    bucket_end(b);
+}
+
 // The newest that no store was told of, since the process died before, is handed over at resume: also when the index has somebody's
 // pinned copy of another run's behind it.
 static void test_left_before_a_copy(void **state) {
@@ -4453,7 +4473,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_given_up_and_pinned),
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
-        cmocka_unit_test(test_unpinned_leaves_the_store),
+        cmocka_unit_test(test_unpinned_leaves_the_store), cmocka_unit_test(test_pinned_name_in_the_store),
         cmocka_unit_test(test_pinned_while_staged), cmocka_unit_test(test_full_disk_keeps_none), cmocka_unit_test(test_full_disk_stages_nothing),
         cmocka_unit_test(test_left_before_a_copy),
         cmocka_unit_test(test_index_cannot_be_written),
