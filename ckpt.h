@@ -36962,6 +36962,7 @@ static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt
         ckpt__libcloud_free(&l);
         return e;
     }
+    bool dbfs = strcmp(u.backend, "dbfs") == 0, tracked = dbfs && ckpt__txt_starts(u.path.p, "databricks/mlflow-tracking/");
 #ifndef CKPT_NO_REMOTE
     if (strcmp(u.backend, "sftp") == 0) return ckpt__sftp_open(out, text, &u, d);
     checked = ckpt__stores_check_end(&u, shown);
@@ -36979,20 +36980,18 @@ static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt
 #ifndef CKPT_NO_WANDB
     if (strcmp(u.backend, "wandb") == 0) return ckpt__wandb_open(out, &u, d);
 #endif
-    bool dbfs = strcmp(u.backend, "dbfs") == 0, tracked = dbfs && ckpt__txt_starts(u.path.p, "databricks/mlflow-tracking/");
 #ifndef CKPT_NO_MLFLOW
     if (tracked || strcmp(u.backend, "mlflow-artifacts") == 0) return ckpt__mlflow_open(out, &u, d);
 #endif
 #ifndef CKPT_NO_UC
     if (dbfs && !tracked) return ckpt__uc_open(out, &u, d);
 #endif
-    (void)tracked;
 #else
     if (strcmp(u.backend, "s3") == 0 || strcmp(u.backend, "sftp") == 0)
         return ckpt__error_set(CKPT_UNSUPPORTED, "'%s' is out of reach: this build is without the network (CKPT_NO_REMOTE)",
                                shown);
 #endif
-    return ckpt__stores_missing(shown, u.backend);
+    return ckpt__stores_missing(shown, tracked ? "mlflow-artifacts" : u.backend);
 }
 
 // May one of so many ranks open it? A store asks only the environment, which need not know of ranks that the caller numbers.

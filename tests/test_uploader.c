@@ -531,6 +531,11 @@ static void test_uris(void **state) {
         assert_null(up);
         assert_true(strlen(ckpt_last_error()) > 20);
     }
+    ckpt_store *s = NULL;
+    assert_int_equal(ckpt_store_open(&s, "dbfs:/databricks/mlflow-tracking/1/2/artifacts/", NULL), CKPT_UNSUPPORTED);
+    assert_non_null(strstr(ckpt_last_error(), "/artifacts/' is an MLflow server, which this build cannot reach"));
+    assert_int_equal(ckpt_store_open(&s, "dbfs:/Volumes/a/b/c", NULL), CKPT_UNSUPPORTED);
+    assert_non_null(strstr(ckpt_last_error(), "folders below /Volumes"));
     util_table f = cases_tsv("uploader_from_uri.tsv");
     for (int i = 0; i < f.rows; i++) {
         ckpt_uploader_desc d;
