@@ -720,7 +720,7 @@ typedef struct ckpt_name_desc {
 // {local_world_size} {node_rank}; with a timestamp {epoch} {batch} {sample} {token} {batch_in_epoch}
 // {sample_in_epoch} {token_in_epoch} {total_wct} {epoch_wct} {batch_wct}; format specs ({epoch:03d}),
 // conversions ({x!r}), {{ and }}. A variable that is not known keeps its text, so a name can be filled in
-// steps. buf gets at most cap bytes, NUL included, and nothing when it does not fit.
+// steps; format may be buf. buf gets at most cap bytes, NUL included, and after any failure it holds an empty string.
 // CKPT_ARG: what str.format calls a ValueError, a bad rank variable in the environment, a buffer that is too
 // small. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_format_name(char *buf, size_t cap, const char *format, const ckpt_name_desc *desc);
@@ -61437,14 +61437,14 @@ CKPT__DECL ckpt_err ckpt_time_format(char *buf, size_t cap, ckpt_time t) {
 //-- names -----------------------------------------------------------------------
 
 CKPT__DECL ckpt_err ckpt_format_name(char *buf, size_t cap, const char *format, const ckpt_name_desc *desc) {
-    if (buf == NULL || cap == 0 || format == NULL)
-        return ckpt__error_set(CKPT_ARG, "ckpt_format_name needs a buffer and a format");
-    if (desc != NULL && !ckpt__public_has_extra(desc))
-        return ckpt__error_set(CKPT_ARG, "ckpt_format_name: extra_count does not fit extra");
     ckpt__buf text;
+    ckpt_err e = CKPT_OK;
     ckpt__buf_init(&text, NULL);
-    ckpt_err e = ckpt__name_format(&text, format, desc);
-    buf[0] = 0;
+    if (buf == NULL || cap == 0 || format == NULL) e = ckpt__error_set(CKPT_ARG, "ckpt_format_name needs a buffer and a format");
+    else if (desc != NULL && !ckpt__public_has_extra(desc))
+        e = ckpt__error_set(CKPT_ARG, "ckpt_format_name: extra_count does not fit extra");
+    else e = ckpt__name_format(&text, format, desc);
+    if (buf != NULL && cap > 0) buf[0] = 0;         // not before: the format may lie there
     return ckpt__public_hand_over(buf, cap, &text, e, "ckpt_format_name");
 }
 

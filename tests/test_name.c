@@ -377,6 +377,13 @@ static void test_specs(void **state) {
     }
 }
 
+// Whatever the failure, what was in the buffer is gone.
+static void refuses(char name[8], const char *format, const ckpt_name_desc *desc) {
+    memcpy(name, "before", 7);
+    assert_int_equal(ckpt_format_name(name, 8, format, desc), CKPT_ARG);
+    assert_string_equal(name, "");
+}
+
 static void test_arguments(void **state) {
     (void)state;
     clear_env();
@@ -385,27 +392,30 @@ static void test_arguments(void **state) {
     memset(&desc, 0, sizeof desc);
     assert_int_equal(ckpt_format_name(NULL, 8, "x", NULL), CKPT_ARG);
     assert_int_equal(ckpt_format_name(name, 0, "x", NULL), CKPT_ARG);
-    assert_int_equal(ckpt_format_name(name, 8, NULL, NULL), CKPT_ARG);
+    refuses(name, NULL, NULL);
     assert_int_equal(ckpt_format_name(name, 8, "1234567", NULL), CKPT_OK);
     assert_string_equal(name, "1234567");
-    assert_int_equal(ckpt_format_name(name, 8, "12345678", NULL), CKPT_ARG);
+    refuses(name, "12345678", NULL);
     assert_non_null(strstr(ckpt_last_error(), "9 bytes are needed"));
-    assert_string_equal(name, "");
+    refuses(name, "{epoch", NULL);
+    memcpy(name, "r{rank}", 8);
+    assert_int_equal(ckpt_format_name(name, 8, name, NULL), CKPT_OK);           // in its place
+    assert_string_equal(name, "r0");
     desc.extra_count = 1;
-    assert_int_equal(ckpt_format_name(name, 8, "x", &desc), CKPT_ARG);
+    refuses(name, "x", &desc);
     desc.extra_count = -1;
-    assert_int_equal(ckpt_format_name(name, 8, "x", &desc), CKPT_ARG);
+    refuses(name, "x", &desc);
     static const char *const taken[] = { "run_name", "rank", "world_size", "epoch", "batch_wct", "token_in_epoch" };
     for (int i = 0; i < UTIL_COUNT(taken); i++) {
         ckpt_name_var x = { taken[i], "1" };
         desc.extra = &x;
         desc.extra_count = 1;
-        assert_int_equal(ckpt_format_name(name, 8, "x", &desc), CKPT_ARG);
+        refuses(name, "x", &desc);
         assert_non_null(strstr(ckpt_last_error(), taken[i]));
     }
     ckpt_name_var empty = { NULL, "1" };
     desc.extra = &empty;
-    assert_int_equal(ckpt_format_name(name, 8, "x", &desc), CKPT_ARG);
+    refuses(name, "x", &desc);
 }
 
 //-- ranks -----------------------------------------------------------------------
