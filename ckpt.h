@@ -1463,7 +1463,8 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // one, that is put over it; where this one is behind both, a newer is dropped.
 // A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
 // open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It is
-// time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure.
+// time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure. What was
+// uploaded since then stays, as above.
 // Nothing in it is secret but the files themselves.
 typedef struct ckpt_uploader_desc {
     uint32_t           _canary;         // must stay 0
@@ -41830,8 +41831,8 @@ static bool ckpt__uploader_knows_newer(ckpt_uploader *u, const char *name, const
 }
 
 // What a dead process left to be put over what is there is not put over what was made later: another staging folder may have
-// been in use meanwhile, or this one was out of reach. *over: it is not sent, for that, or for it is there itself. Who may not
-// look puts it.
+// been in use meanwhile, or this one was out of reach. Nor is what has failed and is tried again. *over: it is not sent, for
+// that, or for it is there itself. Who may not look puts it.
 static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_item *it, ckpt__send *s, const ckpt__retry *retry,
                                               bool *over) {
     ckpt__store_stat info;
@@ -41852,8 +41853,10 @@ static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_i
     it->overtaken = !ours && ckpt__uploader_knows_newer(u, it->name, &info, ckpt__uploader_made(it));
     if (it->overtaken)
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN,
-                        "%s%s stays as it is: it was made later than what an earlier process left of %s, which is dropped",
-                        u->store->uri, it->name, it->from != NULL ? it->from : it->data);
+                        "%s%s stays as it is: it was made later than what %s of %s, which is dropped",
+                        u->store->uri, it->name,
+                        it->left || !it->again ? "an earlier process left" : "could not be uploaded before",
+                        it->from != NULL ? it->from : it->data);
     *over = ours || it->overtaken;
     return CKPT_OK;
 }
@@ -41912,7 +41915,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     s.inherited = it->left || handed_again;
     bool over = false, local = e != CKPT_OK;
     it->amiss = local;
-    bool again = it->left || it->made != 0;     // made by a process that is dead, or handed over again
+    bool again = it->left || it->made != 0 || it->again;    // made by a process that is dead, or handed over again; or has failed
     if (e == CKPT_OK && it->overwrite && again) e = ckpt__uploader_look_for_newer(u, it, &s, &retry, &over);
     else if (e == CKPT_OK && it->adopted && !sending.begun) e = ckpt__uploader_look_first(it, &s, &retry, &over);
     uint64_t part = ckpt__send_part_size(u->store, it->size, ckpt__send_workers(&s), u->part_size);

@@ -3050,6 +3050,46 @@ static void test_handed_over_again_and_newer(void **state) {
     end_world(&w);
 }
 
+// What has failed and is tried again goes over what was there before, and over nothing newer: it is dropped then, with its parts. Its
+// failure was told, and no other is.
+static void test_tried_again_and_newer(void **state) {
+    (void)state;
+    for (int how = 0; how < 3; how++) {         // nothing newer, something newer, and parts of the older one
+        world w;
+        static char log[4096];
+        log[0] = 0;
+        new_world(&w);
+        keep_marks(true);
+        w.d.logger.fn = collect_log;
+        w.d.logger.user = log;
+        open_store(&w);
+        open_uploader(&w);
+        upload_text(&w, "n", "first", true);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        fail_all("n", CKPT_AUTH);
+        const char *big = big_file(&w, "big", CKPT__UPLOADER_COPIED + 1, 1);
+        w.u->part_size = 1 << 20;
+        if (how == 2) assert_int_equal(ckpt_upload_file(w.u, "n", big, true), CKPT_OK);
+        else upload_text(&w, "n", "old", true);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_AUTH);
+        assert_int_equal(failed_now(&w), 1);
+        assert_int_equal(S.begins, how == 2);
+        fail_all(NULL, CKPT_OK);
+        if (how > 0) assert_int_equal(ckpt_store_put(w.store, "n", file_of(&w, "newer", "new"), true), CKPT_OK);
+        upload_text(&w, "x", "x", true);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        await_no_hope(&w);
+        assert_string_equal(text_of(&w, "n"), how > 0 ? "new" : "old");
+        assert_true((strstr(log, "n stays as it is: it was made later than what could not be uploaded before of") != NULL) == (how > 0));
+        assert_int_equal(failed_now(&w), 0);
+        assert_string_equal(util_list(w.bucket), "n\nx\n");
+        assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+        assert_int_equal(close_uploader(&w, 0), CKPT_AUTH);     // the first failure ever
+        keep_marks(false);
+        end_world(&w);
+    }
+}
+
 // Where nobody may give up what was begun, it is dropped all the same; where it cannot be done for the moment it is kept.
 static void test_left_behind_and_no_giving_up(void **state) {
     (void)state;
@@ -4979,7 +5019,8 @@ int main(void) {
         cmocka_unit_test(test_damaged_records),
         cmocka_unit_test(test_left_unseen), cmocka_unit_test(test_left_unread),
         cmocka_unit_test(test_left_behind),
-        cmocka_unit_test(test_handed_over_again_and_newer), cmocka_unit_test(test_left_behind_and_no_giving_up), cmocka_unit_test(test_left_unread_then_newer),
+        cmocka_unit_test(test_handed_over_again_and_newer), cmocka_unit_test(test_tried_again_and_newer),
+        cmocka_unit_test(test_left_behind_and_no_giving_up), cmocka_unit_test(test_left_unread_then_newer),
         cmocka_unit_test(test_parts_of_newer), cmocka_unit_test(test_hidden_away),
         cmocka_unit_test(test_clock_set_back), cmocka_unit_test(test_clock_set_back_and_confirmed), cmocka_unit_test(test_left_and_saved_before),
         cmocka_unit_test(test_other_store),
