@@ -37886,7 +37886,7 @@ static ckpt_err ckpt__send_tell(const ckpt__send *s, const ckpt__retry *r, ckpt_
         if (marked && s->mark != NULL && strcmp(info.mark, s->mark) == 0) ours = true;
         else if (s->overwrite) ours = false;                // replacing it is no more work than a comparison
         else if (s->has_crc && info.has_crc && (!marked || s->inherited)) ours = info.crc == s->crc;
-        else if (!marked) e = ckpt__send_is_same(s, r, &ours);
+        else if (!marked || s->inherited) e = ckpt__send_is_same(s, r, &ours);
     }
     if (e == CKPT_OK && ours) e = ckpt__send_settle(s, r);
     if (e == CKPT_OK) *whose = ours ? CKPT__SEND_OURS : CKPT__SEND_OTHERS;
