@@ -917,7 +917,8 @@ CKPT__DECL const char *ckpt_file_shard(const ckpt_file *f, int index, uint64_t *
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_entry(const ckpt_file *f, int index, ckpt_entry *out);
 // Copies bytes [offset, offset + size) of an entry's value to dst: a tensor row-major whatever its strides in
 // the file; an int as int64_t, a float as double, a bool as one byte, text without a NUL. Not verified: call
-// ckpt_file_verify first where that matters.
+// ckpt_file_verify first where that matters. CKPT_NOT_FOUND: a checkpoint of many ranks was removed, or saved again under its
+// name, since it was opened; what CKPT_OK was said of is all of one save.
 // CKPT_ARG: the range reaches past ckpt_entry.size; CKPT_UNSUPPORTED: the kind has no bytes (NONE, OTHER).
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_read(ckpt_file *f, int index, uint64_t offset, void *dst, size_t size);
 // Reads the whole file and checks every checksum in constant memory. CKPT_CORRUPT: the sentence names the bad
@@ -1299,7 +1300,8 @@ typedef struct ckpt_convert_desc {
 // are left out. A directory that many ranks wrote becomes one file, its pieces joined; with `shards` anything becomes
 // such a directory: tensors are cut into rows, or with `shards_whole` handed out as they come, the rest goes to the first
 // rank's file. Where whole tensors lie in .safetensors, Hugging Face's model.safetensors.index.json is added. What is
-// overwritten counts until the new one does, and stays after a failure. CKPT_ARG: it is a file of `from` itself. Of two with
+// overwritten counts until the new one does, and stays after a failure. CKPT_NOT_FOUND, too, where `from` was removed, or saved
+// again, before all of it was read. CKPT_ARG: it is a file of `from` itself. Of two with
 // `shards` that write into one directory at the same time one ends with CKPT_EXISTS, and takes nothing of the other away; so
 // does one whose new files somebody deletes before it ends.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
@@ -44581,6 +44583,7 @@ typedef struct ckpt__shard_meta {
     ckpt__buf           name;       // a canonical name, for a moment
     uint64_t            block;
     uint32_t            crc;        // of .metadata: one of another save has another
+    size_t              mark;       // what a look at it told, just before it was read (ckpt__shard_look); 0: not enough
     int                 world;      // ranks that saved
     const char         *run_name;   // NULL: none
     ckpt_timestamp      t;
@@ -46387,26 +46390,87 @@ static ckpt_err ckpt__shard_fail(ckpt_err e, const ckpt__shard_place *p, const c
     return ckpt__error_prefix(e, "cannot read %.300s%.300s%s%.100s", p->store->uri, p->prefix, slash, name);
 }
 
+// A number for what a store says of an object, which tells it from one that took its place; 0: it does not say enough.
+static size_t ckpt__shard_mark_far(const ckpt__store_stat *i) {
+    if (i->etag[0] == 0 && !i->has_crc && !i->has_crc32c) return 0;
+    uint32_t x = ckpt__digest_crc32(0, i->etag, strlen(i->etag)), y = i->has_crc ? i->crc : i->has_crc32c ? i->crc32c : 0;
+    x = ckpt__digest_crc32(x, &i->size, sizeof i->size);
+    return ckpt__digest_crc32(x, &y, sizeof y) | 1u;
+}
+
+// Looks at .metadata there. *mark: a number that is another one when something else has taken its place, 0: it does not tell.
+static ckpt_err ckpt__shard_look(const ckpt__shard_place *p, const ckpt_allocator *a, size_t *mark) {
+    ckpt__buf path;
+    ckpt__os_info near;
+    ckpt__store_stat far;
+    *mark = 0;
+    ckpt__buf_init(&path, a);
+    ckpt__shard_path(&path, p, CKPT__SHARD_META);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK && p->folder != NULL) {
+        e = ckpt__os_stat(path.data, &near);
+        if (e == CKPT_OK) *mark = ckpt__os_mark(&near);
+    } else if (e == CKPT_OK) {
+        e = ckpt__fetch_stat(p->store, path.data, &far, p->retry);
+        if (e == CKPT_OK) *mark = ckpt__shard_mark_far(&far);
+    }
+    ckpt__buf_free(&path);
+    return ckpt__shard_fail(e, p, CKPT__SHARD_META);
+}
+
 // Reads .metadata there. CKPT_NOT_FOUND: it was never finished, or is none.
 static ckpt_err ckpt__shard_open(ckpt__shard_meta *m, const ckpt_allocator *a, const ckpt__shard_place *p) {
     ckpt__buf path, text;
     ckpt__store_stat info;
+    ckpt__os_info near;
+    size_t mark = 0;
     ckpt__shard_meta_init(m, a);
     ckpt__buf_init(&path, a);
     ckpt__buf_init(&text, a);
     ckpt__shard_path(&path, p, CKPT__SHARD_META);
     ckpt_err e = path.err;
     if (e == CKPT_OK && p->folder != NULL) {
-        e = ckpt__file_slurp(&text, path.data, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+        e = ckpt__os_stat(path.data, &near);
+        if (e == CKPT_OK) mark = ckpt__os_mark(&near);
+        if (e == CKPT_OK) e = ckpt__file_slurp(&text, path.data, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
     } else if (e == CKPT_OK) {
         e = ckpt__fetch_stat(p->store, path.data, &info, p->retry);
+        if (e == CKPT_OK) mark = ckpt__shard_mark_far(&info);
         if (e == CKPT_OK) e = ckpt__fetch_small(p->store, path.data, &info, &text, (size_t)CKPT__SHARD_MAX_TEXT, p->retry);
     }
     if (e == CKPT_NOT_FOUND) e = ckpt__error_set(e, "it is not there: the checkpoint was never finished, or this is none");
     if (e == CKPT_OK) e = ckpt__shard_parse(m, a, text.data, text.len);
+    if (e == CKPT_OK) m->mark = mark;
     ckpt__buf_free(&path);
     ckpt__buf_free(&text);
     return ckpt__shard_fail(e, p, CKPT__SHARD_META);
+}
+
+// Is what was opened still there? Rotation takes .metadata away first, and another save under that name puts its own there before
+// it deletes what it replaces: where it is the same after something was read, that was of this save. *mark: ckpt__shard_look's.
+static ckpt_err ckpt__shard_stands(const ckpt__shard_meta *m, const ckpt__shard_place *p, size_t *mark) {
+    ckpt__shard_meta other;
+    size_t now = 0;
+    ckpt_err e = ckpt__shard_look(p, &m->allocator, &now);
+    if (e == CKPT_OK && now != 0 && now == *mark) return CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__shard_open(&other, &m->allocator, p);
+    bool same = e == CKPT_OK && other.crc == m->crc;
+    if (same) *mark = other.mark;
+    if (e == CKPT_OK) ckpt__shard_free(&other);
+    if (e == CKPT_NOT_FOUND || (e == CKPT_OK && !same))
+        return ckpt__error_set(CKPT_NOT_FOUND, "it was removed, or saved again, while it was read");
+    return e;
+}
+
+// What has failed at a rank's file, with `e`, or has not: of a whole that is gone nothing else is to be said. Else it is `e`.
+static ckpt_err ckpt__shard_blame(const ckpt__shard_meta *m, const ckpt__shard_place *p, size_t *mark, ckpt_err e) {
+    ckpt__error_record why;
+    if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_CORRUPT) return e;
+    ckpt__error_take(&why);
+    ckpt_err now = ckpt__shard_stands(m, p, mark);
+    if (now == CKPT_NOT_FOUND || e == CKPT_OK) return ckpt__error_prefix(now, "%s", p->folder != NULL ? p->folder : p->prefix);
+    why.code = e;
+    return ckpt__error_put(&why);
 }
 
 //-- reading: what goes where ------------------------------------------------------
@@ -46448,6 +46512,12 @@ typedef struct ckpt__shard_lay {
     ckpt__shard_unit_kind kind;
 } ckpt__shard_lay;
 
+// Which versions of a store's objects are read, for who reads in one thread and checks nothing.
+typedef struct ckpt__shard_tags {
+    char (*etag)[128];                  // per file; "": not known yet
+    bool   fresh;                       // one was read that may be of another save, as far as is known
+} ckpt__shard_tags;
+
 // Below crew.lock: the cursor (goal, pos), and the shared sums.
 typedef struct ckpt__shard_reader {
     ckpt__engine_crew        crew;
@@ -46464,6 +46534,7 @@ typedef struct ckpt__shard_reader {
     int                      whole_fd;      // the one file of these goals, brought here; -1: each worker opens what it needs
     bool                     whole_kept;    // it is the caller's, and the only file
     int                     *kept;          // NULL, or per file what has been brought, to be used again
+    ckpt__shard_tags        *tags;          // NULL: any version of an object will do, as what is read is checked
     ckpt__os_flag            rangeless;     // 1: the server behind the store gives whole objects, whatever is asked for
     ckpt__shard_count        count;
 } ckpt__shard_reader;
@@ -46763,6 +46834,19 @@ static ckpt_err ckpt__shard_turn(ckpt__shard_hand *h, uint32_t file) {
     return h->path.err != CKPT_OK ? h->path.err : ckpt__os_open_read(&h->fd, h->path.data);
 }
 
+// The version of an object that is read from now on; "": it has none.
+static ckpt_err ckpt__shard_tag(const ckpt__shard_reader *r, uint32_t file, const char *name, const char **etag) {
+    ckpt__store_stat info;
+    char *tag = r->tags != NULL ? r->tags->etag[file] : NULL;
+    ckpt_err e = CKPT_OK;
+    *etag = tag != NULL ? tag : "";
+    if (tag == NULL || tag[0] != 0) return CKPT_OK;
+    r->tags->fresh = true;
+    e = ckpt__fetch_stat(r->place->store, name, &info, r->place->retry);
+    if (e == CKPT_OK) memcpy(tag, info.etag, sizeof info.etag);
+    return e;
+}
+
 // Bytes [at, at + size) of a container.
 static ckpt_err ckpt__shard_get(ckpt__shard_hand *h, uint32_t file, uint64_t at, char *dst, size_t size) {
     const ckpt__shard_reader *r = h->r;
@@ -46783,12 +46867,13 @@ static ckpt_err ckpt__shard_get(ckpt__shard_hand *h, uint32_t file, uint64_t at,
     if (h->path.err != CKPT_OK) return h->path.err;
     g.store = r->place->store;
     g.name = h->path.data;
-    g.etag = "";
     g.at = at;
     g.retry = r->place->retry;
     g.sink.fd = -1;
     g.sink.memory = dst;
     g.sink.size = size;
+    e = ckpt__shard_tag(r, file, g.name, &g.etag);
+    if (e != CKPT_OK) return e;
     e = ckpt__fetch_get(&g);
     if (e == CKPT_UNSUPPORTED) ckpt__os_flag_set(&h->r->rangeless, 1);
     return e;
@@ -47013,6 +47098,7 @@ static ckpt_err ckpt__shard_deliver(ckpt__shard_reader *r) {
 static ckpt_err ckpt__shard_bring(ckpt__shard_reader *r, uint32_t file) {
     ckpt_err e = CKPT_OK;
     r->whole_fd = r->kept != NULL ? r->kept[file] : -1;
+    if (r->tags != NULL && r->whole_fd < 0) r->tags->fresh = true;
     if (r->whole_fd < 0) e = ckpt__shard_fetch(r->m, r->place, &r->m->files[file], &r->whole_fd, NULL);
     if (r->kept != NULL) r->kept[file] = r->whole_fd;
     return ckpt__shard_fail(e, r->place, r->m->files[file].name);
@@ -47382,6 +47468,8 @@ static ckpt_err ckpt__shard_restore(const ckpt__shard_meta *m, const ckpt__shard
     if (e == CKPT_OK && !o->weights_only && !ckpt__file_clocks(&m->view, ignored, &t) && listed) t = m->t;
     if (e == CKPT_OK && ckpt__time_check(&t) != CKPT_OK) e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
     if (e == CKPT_OK) e = ckpt__shard_fill_state(&x, m, p, count);
+    size_t mark = m->mark;
+    if (e != CKPT_OK || o->no_verify) e = ckpt__shard_blame(m, p, &mark, e);  // else the sums tell one save from another
     ckpt__error_record kept;
     ckpt__error_take(&kept);
     ckpt__shard_match_free(&x);
@@ -47593,7 +47681,7 @@ static void ckpt__shard_audit_main(void *ctx, int worker) {
 }
 
 // A file's sum is wrong: whose bytes are they? What lies in no piece is the container's own.
-static ckpt_err ckpt__shard_blame(ckpt__shard_audit *x, uint32_t file) {
+static ckpt_err ckpt__shard_blame_entry(ckpt__shard_audit *x, uint32_t file) {
     const ckpt__shard_meta *m = x->r.m;
     ckpt__shard_hand h;
     ckpt_err e = CKPT_OK;
@@ -47629,7 +47717,7 @@ static ckpt_err ckpt__shard_audit_files(ckpt__shard_audit *x, uint32_t from, uin
     for (uint32_t i = from; i < to && !x->r.crew.stop; i++) {
         const ckpt__shard_member *f = &m->files[i];
         uint32_t wanted = f->packed ? f->content_crc : f->crc;
-        if ((f->packed ? f->has_content_crc : f->has_crc) && x->sums[i] != wanted) return ckpt__shard_blame(x, i);
+        if ((f->packed ? f->has_content_crc : f->has_crc) && x->sums[i] != wanted) return ckpt__shard_blame_entry(x, i);
     }
     return CKPT_OK;
 }
@@ -47711,6 +47799,7 @@ typedef struct ckpt__shard_opened {
     char             *where;            // the folder, or the prefix
     ckpt_store       *store;            // to be closed with it; NULL: none
     int              *kept;             // per file: its unpacked bytes in an unnamed file, -1: none yet
+    ckpt__shard_tags  tags;
 } ckpt__shard_opened;
 
 // What is behind an open file; NULL: it is no directory.
@@ -47723,6 +47812,7 @@ static void ckpt__shard_close(ckpt_file *f) {
     ckpt__shard_opened *o = ckpt__shard_of(f);
     ckpt_allocator a = f->allocator;
     ckpt__shard_kept_free(&o->meta, o->kept);
+    ckpt__mem_free(&a, o->tags.etag, (o->meta.file_count + 1) * sizeof *o->tags.etag);
     ckpt__shard_free(&o->meta);
     if (o->store != NULL) ckpt__store_close(o->store);
     ckpt__mem_free_text(&a, o->where);
@@ -47744,6 +47834,10 @@ static ckpt_err ckpt__shard_open_into(ckpt_file *f, const char *folder, ckpt_sto
     if (e != CKPT_OK) return e;
     o->kept = ckpt__shard_kept_init(&o->meta);
     if (o->kept == NULL) return CKPT_NOMEM;
+    if (folder == NULL) {
+        o->tags.etag = (char (*)[128])ckpt__mem_alloc(&f->allocator, (o->meta.file_count + 1) * sizeof *o->tags.etag);
+        if (o->tags.etag == NULL) return CKPT_NOMEM;
+    }
     o->store = store;
     f->toc = o->meta.view.toc;
     for (size_t i = 0; i < o->meta.file_count; i++) f->src.size += o->meta.files[i].size;
@@ -47808,19 +47902,16 @@ static ckpt_err ckpt__shard_read_range(ckpt__shard_opened *o, uint32_t entry, ui
     job.threads = 1;
     ckpt_err e = ckpt__shard_reader_init(&r, &o->meta, &o->place, false);
     r.kept = o->kept;
+    if (o->place.folder == NULL) r.tags = &o->tags;
     if (e == CKPT_OK) e = ckpt__shard_want_range(&r, entry, begin, end, (char *)dst);
     if (e == CKPT_OK) e = ckpt__shard_read(&r, NULL, &job);
     ckpt__shard_reader_free(&r);
     return e;
 }
 
-// Bytes [offset, offset + size) of an entry of any open file; the range has been checked.
-static ckpt_err ckpt__shard_read_entry(ckpt_file *f, const ckpt__entry *e, uint64_t offset, void *dst, size_t size) {
-    if (f->shards == NULL || e->blob < 0 || size == 0) return ckpt__file_read(f, e, offset, dst, size);
-    uint32_t entry = (uint32_t)(e - f->toc.entries);
-    ckpt__shard_opened *o = ckpt__shard_of(f);
-    uint64_t unit = ckpt__shard_unit(e), at = offset;
-    char *to = (char *)dst, cell[16];
+// Bytes [offset, offset + size) of an entry, of whatever save is there.
+static ckpt_err ckpt__shard_read_bytes(ckpt__shard_opened *o, uint32_t entry, uint64_t unit, uint64_t at, char *to, size_t size) {
+    char cell[16];
     ckpt_err err = CKPT_OK;
     while (size > 0 && err == CKPT_OK) {
         size_t skip = (size_t)(at % unit), n = size;
@@ -47839,18 +47930,25 @@ static ckpt_err ckpt__shard_read_entry(ckpt_file *f, const ckpt__entry *e, uint6
     return err;
 }
 
-// A rank's file that is gone is damage of the whole, unless the whole is gone: rotation takes .metadata away first, and another
-// save under that name puts its own there before it deletes what it replaces.
-static ckpt_err ckpt__shard_blame_whole(const ckpt__shard_opened *o) {
-    ckpt__shard_meta now;
-    ckpt__error_record why;
-    ckpt__error_take(&why);
-    ckpt_err e = ckpt__shard_open(&now, &o->meta.allocator, &o->place);
-    bool other = e == CKPT_OK && now.crc != o->meta.crc;
-    if (e == CKPT_OK) ckpt__shard_free(&now);
-    if (e == CKPT_NOT_FOUND || other) return ckpt__error_set(CKPT_NOT_FOUND, "it was removed, or saved again, while it was read");
-    why.code = CKPT_CORRUPT;
-    return ckpt__error_put(&why);
+// Bytes [offset, offset + size) of an entry of any open file; the range has been checked. Nothing else would tell that the files
+// have become those of another save, as nothing is verified. In a store the versions of its objects do, once they are known.
+static ckpt_err ckpt__shard_read_entry(ckpt_file *f, const ckpt__entry *e, uint64_t offset, void *dst, size_t size) {
+    if (f->shards == NULL || e->blob < 0 || size == 0) return ckpt__file_read(f, e, offset, dst, size);
+    ckpt__shard_opened *o = ckpt__shard_of(f);
+    uint32_t entry = (uint32_t)(e - f->toc.entries);
+    ckpt__error_record before;
+    ckpt__error_take(&before);
+    ckpt_err err = ckpt__shard_read_bytes(o, entry, ckpt__shard_unit(e), offset, (char *)dst, size);
+    if (err == CKPT_CORRUPT && o->tags.etag != NULL) {          // an object may have been put again as it was
+        memset(o->tags.etag, 0, o->meta.file_count * sizeof *o->tags.etag);
+        err = ckpt__shard_read_bytes(o, entry, ckpt__shard_unit(e), offset, (char *)dst, size);
+    }
+    if (err != CKPT_OK || o->place.folder != NULL || o->tags.fresh)
+        err = ckpt__shard_blame(&o->meta, &o->place, &o->meta.mark, err);
+    if (err != CKPT_OK) return err;
+    o->tags.fresh = false;
+    ckpt__error_last = before;
+    return CKPT_OK;
 }
 
 // Checks every checksum of any open file.
@@ -47858,7 +47956,9 @@ static ckpt_err ckpt__shard_verify_file(ckpt_file *f, ckpt__engine_job *job) {
     ckpt__shard_opened *o = ckpt__shard_of(f);
     if (o == NULL) return ckpt__file_verify(f, job);
     ckpt_err e = ckpt__shard_verify(&o->meta, &o->place, job);
-    if (e == CKPT_NOT_FOUND || e == CKPT_CORRUPT) e = ckpt__shard_blame_whole(o);
+    if (e == CKPT_NOT_FOUND) e = CKPT_CORRUPT;      // a rank's file that is missing is damage of the whole, unless that is gone
+    if (e != CKPT_OK) e = ckpt__shard_blame(&o->meta, &o->place, &o->meta.mark, e);
+    if (e == CKPT_NOT_FOUND) return e;
     return ckpt__error_prefix(e, "%s does not verify", f->path);
 }
 //------------------------------------------------------------------------------

@@ -11,7 +11,7 @@
 
 enum { ROWS = 37, COLUMNS = 1000 };
 
-static float wide[ROWS * COLUMNS];
+static float wide[ROWS * COLUMNS], first_of_wide;
 
 static void ok(ckpt_err e) {
     if (e != CKPT_OK) fail_msg("%s: %s", ckpt_err_name(e), ckpt_last_error());
@@ -28,7 +28,7 @@ static const char *make_file(const char *path, int64_t step) {
     memset(&t, 0, sizeof t);
     memset(&at, 0, sizeof at);
     at.batch = step;
-    for (int i = 0; i < ROWS * COLUMNS; i++) wide[i] = (float)i;
+    for (int i = 0; i < ROWS * COLUMNS; i++) wide[i] = first_of_wide + (float)i;
     t.dtype = CKPT_F32;
     t.ndim = 2;
     t.shape[0] = ROWS;
@@ -302,6 +302,80 @@ static void test_gone_while_verified(void **state) {
         f = look(dir);
         if (i / 4 < 3 && ckpt_folder_find(f, "ep2") >= 0) assert_false(entry(f, "ep2").damaged);
         ckpt_folder_close(f);
+    }
+}
+
+// The same run has gone back and come to that step again: the same names, the same sizes, other values.
+static void save_alike(const char *dir) {
+    rotate(dir);
+    first_of_wide = 1000.0f;
+    ok(convert(make_file(util_join(dir, "../one.pt"), 20), util_join(dir, "ep2"), 2, ".pt", false, NULL));
+    first_of_wide = 0.0f;
+}
+
+// Only the listing's file is another one.
+static void copy_listing(const char *dir) {
+    size_t size = 0;
+    char *text = util_read(util_join(dir, "ep2/.metadata"), &size);
+    util_write(util_join(dir, "ep2/copy"), text, size);
+    assert_int_equal(rename(util_join(dir, "ep2/copy"), util_join(dir, "ep2/.metadata")), 0);
+}
+
+static void leave(const char *dir) { (void)dir; }
+
+// Who reads on in a checkpoint that was saved again under its names gets nothing of the other save, also of a file that was not
+// opened before. What is only copied is the same.
+static void test_gone_while_open(void **state) {
+    (void)state;
+    static const struct { void (*then)(const char *dir); bool stays; } cases[] = { { rotate, false }, { save_again, false },
+        { save_alike, false }, { leave, true }, { copy_listing, true } };
+    for (int i = 0; i < UTIL_COUNT(cases); i++) {
+        const char *dir = make_folder(2, ".pt");
+        ckpt_file *f = NULL;
+        float value = -1.0f;
+        int at = 0;
+        ok(ckpt_file_open(&f, util_join(dir, "ep2")));
+        while (strcmp(f->toc.entries[at].name, "state/model/wide") != 0) at++;
+        ok(ckpt_file_read(f, at, 0, &value, sizeof value));
+        assert_true(value == 0.0f);
+        cases[i].then(dir);
+        for (int k = 0; k < 2; k++) {
+            uint64_t offset = k == 0 ? 4 : (ROWS * COLUMNS - 1) * sizeof value;
+            ckpt_err e = ckpt_file_read(f, at, offset, &value, sizeof value);
+            if (e != (cases[i].stays ? CKPT_OK : CKPT_NOT_FOUND)) fail_msg("case %d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+            if (cases[i].stays) assert_true(value == (float)(offset / 4));
+            else assert_non_null(strstr(ckpt_last_error(), "ep2: it was removed, or saved again"));
+        }
+        ckpt_file_close(f);
+    }
+}
+
+// Nor does a merge, or a split anew, of which nothing is left then.
+static void test_gone_while_converted(void **state) {
+    (void)state;
+    static const struct { void (*then)(const char *dir); ckpt_err code; } cases[] = { { rotate, CKPT_NOT_FOUND },
+        { save_again, CKPT_NOT_FOUND }, { save_alike, CKPT_NOT_FOUND }, { lose_one, CKPT_NOT_FOUND }, { copy_listing, CKPT_OK } };
+    for (int i = 0; i < 2 * UTIL_COUNT(cases); i++) {
+        const char *dir = make_folder(2, ".pt"), *to = util_join(dir, i % 2 == 0 ? "../to.pt" : "../to");
+        ckpt_convert_desc d;
+        memset(&d, 0, sizeof d);
+        d.from = util_join(dir, "ep2");
+        d.to = to;
+        d.shards = i % 2 == 0 ? 0 : 3;
+        d.no_verify = true;
+        (void)remove(to);
+        util_remove_tree(to);
+        reading.dir = dir;
+        reading.then = cases[i / 2].then;
+        reading.on_open = true;
+        fault_set_spy(while_it_is_read);
+        ckpt_err e = ckpt_convert(&d);
+        fault_set_spy(NULL);
+        assert_null(reading.then);
+        if (e != cases[i / 2].code) fail_msg("case %d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
+        assert_int_equal(util_exists(to), e == CKPT_OK);
+        if (cases[i / 2].then == save_alike) assert_non_null(strstr(ckpt_last_error(), "removed, or saved again"));
+        if (e == CKPT_OK) ok(ckpt_verify(to, NULL));
     }
 }
 
@@ -1123,6 +1197,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_store_time),
     cmocka_unit_test(test_view), cmocka_unit_test(test_unfinished_last),
     cmocka_unit_test(test_damage), cmocka_unit_test(test_gone_while_verified),
+    cmocka_unit_test(test_gone_while_open), cmocka_unit_test(test_gone_while_converted),
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),

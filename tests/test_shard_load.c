@@ -354,6 +354,56 @@ static void test_stores(void **state) {
     scripted_close(rec.s);
 }
 
+// All of a directory's objects are put again, as by a run that has gone back; only: those whose names have this in them.
+static void put_again(const char *dir, const char *only) {
+    char *names = util_fmt("%s", util_list(dir)), *next = NULL;
+    for (char *name = strtok_r(names, "\n", &next); name != NULL; name = strtok_r(NULL, "\n", &next)) {
+        size_t size = 0;
+        char *bytes = util_read(util_join(dir, name), &size);
+        if (strstr(name, only) != NULL) scripted_keep(rec.s, util_fmt("run/%s", name), bytes, size);
+    }
+}
+
+// Who has a checkpoint of a store open reads nothing of another save that was put in its place, of no object. As nothing changes
+// each object is looked at once, and the listing for it.
+static void test_replaced_in_store(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *again = util_temp_dir();
+    ckpt_allocator a = { NULL, NULL };
+    su_save(dir, &model, 2, ".pt", 0);
+    su_rank ranks[2];
+    memset(ranks, 0, sizeof ranks);
+    for (int r = 0; r < 2; r++) su_bind(&ranks[r], &model, r, 2, true);
+    for (int r = 0; r < 2; r++) ranks[r].epoch = 77;
+    OK(su_save_ranks(again, ranks, 2, ".pt", 0, &a));
+    for (int r = 0; r < 2; r++) su_free(&ranks[r]);
+    for (int i = 0; i < 4; i++) {
+        record(dir, "run");
+        ckpt_file *f = NULL;
+        int at = 0;
+        char value[4];
+        OK(ckpt__shard_open_file(&f, NULL, &rec.s->store, "run", &a));
+        ckpt__shard_of(f)->store = NULL;
+        while (strcmp(f->toc.entries[at].name, "state/model/rows") != 0) at++;
+        uint64_t last = f->toc.entries[at].size - 4;
+        OK(ckpt_file_read(f, at, 0, value, 4));
+        if (i == 0) {
+            OK(ckpt_file_read(f, at, last, value, 4));
+            int looks = rec.s->calls[OP_STAT];
+            for (int k = 0; k < 5; k++) OK(ckpt_file_read(f, at, k % 2 == 0 ? 8 : last - 8, value, 4));
+            assert_int_equal(rec.s->calls[OP_STAT], looks);
+        }
+        put_again(i < 2 ? dir : again, i == 0 ? "__0_0" : "");
+        for (int k = 0; k < 2; k++) {
+            ckpt_err e = ckpt_file_read(f, at, (k == 0) == (i < 3) ? last : 0, value, 4);
+            if (i < 2) OK(e);                                           // the same again
+            else says(e, CKPT_NOT_FOUND, "run: it was removed, or saved again");
+        }
+        ckpt_file_close(f);
+        scripted_close(rec.s);
+    }
+}
+
 // A store that only gives whole objects, and files that are compressed: brought into temporary files that nobody sees again.
 static void test_brought(void **state) {
     (void)state;
@@ -1451,6 +1501,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counted),  cmocka_unit_test(test_exact),        cmocka_unit_test(test_flipped_blocks),
         cmocka_unit_test(test_wide),     cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),  cmocka_unit_test(test_rangeless),
+        cmocka_unit_test(test_replaced_in_store),       cmocka_unit_test(test_brought),  cmocka_unit_test(test_rangeless),
         cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_held),
         cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),      cmocka_unit_test(test_not_strict),
         cmocka_unit_test(test_shared_not_strict), cmocka_unit_test(test_shared_file), cmocka_unit_test(test_shared_misfit),
