@@ -50403,15 +50403,44 @@ static void ckpt__saver_mark_replaced(ckpt_saver *s, const char *name, bool repl
     ckpt__saver_leave(s);
 }
 
+// SHARDED: a file's name is new, or what has it goes: it is left of a save that was not completed. What a listing tells of is
+// another job's, which has gone on while this process stood still: that stays. *old: a descriptor of what went.
+static ckpt_err ckpt__saver_clear_name(ckpt_saver *s, const ckpt__saver_job *job, int *old) {
+    ckpt__shard_meta m;
+    ckpt__buf path, text;
+    bool counts = false;
+    if (ckpt__os_is_gone(job->path)) return CKPT_OK;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&text, &s->allocator);
+    ckpt__os_path_dir(&path, job->path);
+    ckpt__buf_text(&path, CKPT__INDEX_INSIDE);
+    (void)ckpt__buf_cstr(&path);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK) e = ckpt__file_slurp(&text, path.data, CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+    if (e == CKPT_OK) e = ckpt__shard_parse(&m, &s->allocator, text.data, text.len);
+    if (e == CKPT_OK) {
+        counts = ckpt__shard_edition(&m) == job->line.edition;
+        ckpt__shard_free(&m);
+    }
+    if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND) e = CKPT_OK;
+    if (counts) e = ckpt__error_set(CKPT_EXISTS, "%s belongs to a checkpoint that another process has completed", job->path);
+    if (e == CKPT_OK) e = ckpt__os_remove_slow(job->path, old);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&text);
+    return e;
+}
+
 // Writes the file aside, lets the bound memory go, syncs and renames. A file that is replaced keeps a descriptor, so that its
 // blocks are freed by the sweeper and not by the rename.
 static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     ckpt__file_new *n = &job->file;
     int old = -1;
     n->fd = -1;
-    // SHARDED: it was asked for when the folder was made
-    job->replace = s->layout == CKPT__SAVER_SHARDED || ckpt__saver_may_replace(s, job->line.name);
-    ckpt_err e = ckpt__saver_fill_file(s, job, work);
+    // SHARDED: none, or a process that was stopped for a while would put its file into what others have completed meanwhile
+    bool sharded = s->layout == CKPT__SAVER_SHARDED;
+    job->replace = !sharded && ckpt__saver_may_replace(s, job->line.name);
+    ckpt_err e = sharded ? ckpt__saver_clear_name(s, job, &old) : CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__saver_fill_file(s, job, work);
     ckpt__saver_captured(s, job);
     if (e == CKPT_OK && job->replace && ckpt__os_exists(job->path)) (void)ckpt__os_open_read(&old, job->path);
     if (e != CKPT_OK) {

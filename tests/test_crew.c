@@ -3387,6 +3387,65 @@ static void test_nothing_to_save(void **state) {
     }
 }
 
+// A process that was stopped while it wrote, when another job has gone on in its folder: its file takes no name that is taken. What
+// no listing tells of goes when that step is saved again, and nothing else.
+static ckpt_err copy_beside(void *dst, const void *src, size_t size, bool to_device, void *user) {
+    member *m = (member *)user;
+    const char *folder = util_join(m->folder, "ba2");
+    if (!to_device && m->slow) {
+        m->slow = false;
+        (void)mkdir(folder, 0777);
+        util_write(util_join(folder, "__1_0.pt"), "another job's", 13);
+    }
+    memcpy(dst, src, size);
+    return CKPT_OK;
+}
+
+static void wake_late(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    m->st.copy = copy_beside;
+    m->st.copy_user = m;
+    m->slow = false;
+    if (member_open(m)) {
+        const char *path = util_join(p->dir, "ba2/__1_0.pt");
+        ckpt_timestamp t = at_batch(2);
+        int fd = -1;
+        TR_OK(r, member_step(m, 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        m->slow = r->rank == 1;
+        ckpt_err e = member_step(m, 2);
+        if (e == CKPT_OK) e = ckpt_saver_wait(m->s, 0);
+        TR_CHECK(r, e == CKPT_EXISTS && strncmp(ckpt_last_error(), "rank 1: ", 8) == 0);
+        if (r->rank == 1) TR_CHECK(r, strcmp(util_read(path, NULL), "another job's") == 0);
+        TR_OK(r, ckpt_saver_save(m->s, &t));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        ckpt__saver_job job;
+        memset(&job, 0, sizeof job);
+        job.path = util_fmt("%s", path);
+        TR_CHECK(r, ckpt__saver_clear_name(m->s, &job, &fd) == CKPT_EXISTS && fd < 0);
+        job.line.edition = 1;
+        job.path = util_fmt("%s/ba2/__1_1.pt", p->dir);
+        TR_OK(r, ckpt__saver_clear_name(m->s, &job, &fd));
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 2);
+        member_check(m, 2);
+        TR_CHECK(r, ckpt_saver_close(m->s, 0) == CKPT_EXISTS);      // of the save that failed
+        m->s = NULL;
+    }
+    member_end(m);
+}
+
+static void test_wakes_late(void **state) {
+    (void)state;
+    for (int mode = 0; mode < 3; mode += 2) {           // with COPY the device is read before the file is begun
+        plan p = plan_of(SHARDED);
+        p.snapshot = modes[mode];
+        p.device = true;
+        tr_run(tr_new(2), wake_late, &p);
+    }
+}
+
 //-- timestamps that differ --------------------------------------------------------------
 
 // Clocks are each rank's own, and counters may be; a checkpoint has one time for all.
@@ -6982,7 +7041,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
-        cmocka_unit_test(test_numbers_differ), cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
+        cmocka_unit_test(test_numbers_differ), cmocka_unit_test(test_wakes_late), cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
         cmocka_unit_test(test_death_at_first),
         cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_tar_unseen), cmocka_unit_test(test_tar_unnamed),
         cmocka_unit_test(test_differs),
