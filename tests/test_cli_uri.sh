@@ -167,6 +167,10 @@ is "rm" 0 ./ckpt rm "$bucket/run/ep1.pt" "$bucket/run/a.pt"
 [ -z "$(ls bucket/run)" ] && pass "both are gone" || fail "both are gone"
 rmdir bucket/run
 is "rm once more" 3 ./ckpt rm "$bucket/run/ep1.pt"
+is "put of model" 0 ./ckpt put a.pt "$bucket/model"
+is "rm of model/, which is no directory" 3 ./ckpt rm "$bucket/model/"
+[ -f bucket/model ] && pass "rm of model/ leaves the object model" || fail "rm of model/ leaves the object model"
+is "rm of model" 0 ./ckpt rm "$bucket/model"
 is "rm --json" 0 ./ckpt rm --json "$bucket/copy.pt"
 json "rm's JSON" "len(d['removed']) == 1"
 

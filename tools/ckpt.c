@@ -2568,9 +2568,13 @@ static ckpt_err rm_object(const char *uri, uint64_t *size) {
 static int rm_uri(const char *uri, bool first) {
     char clean[4096], text[32], said[4096], *plain = without_slashes(uri);
     uint64_t size = 0;
-    bool file = names_a_file(plain);
+    bool below = ends_with_slash(uri), file = !below && names_a_file(plain);
     ckpt_err e = check_no_link(plain), other = CKPT_OK;
-    if (e == CKPT_OK && (file || !rm_shards(plain, &e, &size))) e = rm_object(plain, &size);
+    if (e == CKPT_OK && below && !rm_shards(plain, &e, &size) && e == CKPT_OK) {        // the object without the '/' is another one
+        snprintf(said, sizeof said, "%.2000s names a directory, and there is no sharded checkpoint in it", shown(uri, clean, sizeof clean));
+        e = ckpt_set_error(CKPT_NOT_FOUND, said);
+    }
+    if (e == CKPT_OK && !below && (file || !rm_shards(plain, &e, &size))) e = rm_object(plain, &size);
     if (e == CKPT_NOT_FOUND && file) {                  // a directory may be called like a file
         snprintf(said, sizeof said, "%s", ckpt_last_error());
         e = rm_shards(plain, &other, &size) ? other : ckpt_set_error(e, said);
