@@ -11,7 +11,7 @@ cat > make.c <<'C'
 #include <sys/stat.h>
 #include <unistd.h>
 /* make FILE: a small checkpoint.  make begin URI NAME: an upload in parts that nobody finishes.  make stage FOLDER BUCKET FILE [FOLDER/]:
-   uploads that fail, so that they stay in the staging folder. */
+   uploads that fail, so that they stay in the staging folder.  make refuse FOLDER BUCKET FILE: the same of one.pt, which is there. */
 int main(int argc, char **argv) {
     static float w[50000];
     if (argc > 4) {
@@ -23,6 +23,8 @@ int main(int argc, char **argv) {
         d.bucket_uri = uri;
         d.upload_staging_folder = argv[2];
         if (ckpt_uploader_open(&u, &d) != CKPT_OK) { puts(ckpt_last_error()); return 1; }
+        if (strcmp(argv[1], "refuse") == 0)
+            return ckpt_upload_file(u, "one.pt", argv[4], false) != CKPT_OK || ckpt_uploader_close(u, 0) != CKPT_EXISTS;
         rmdir(argv[3]);
         fclose(fopen(argv[3], "w"));            /* a file where the bucket belongs */
         snprintf(name[0], sizeof name[0], "%sone.pt", argc > 5 ? argv[5] : "");
@@ -217,6 +219,20 @@ is "pending --json, unread" 5 ./ckpt pending --json staging
 json "it is listed too" "[p['state'] for p in d['pending']] == ['damaged']"
 is "push, unread" 5 ./ckpt push staging
 rmdir staging/u-00000000-0000000000000000-00000001.upload
+# what was refused stays, and so does what is damaged: each time it is told
+mkdir refused-staging full
+echo other > full/one.pt
+./make refuse "$dir/refused-staging" "$dir/full" a.pt || fail "stage an upload that is refused"
+for i in first second; do
+    is "push of what was refused, the $i time" 4 ./ckpt push refused-staging
+    says "it says so" "1 file is left"
+    lacks "and not that there is nothing" "nothing to push"
+done
+is "push --json of it" 4 ./ckpt push --json refused-staging
+json "nothing went" "d['pushed'] == []"
+for record in refused-staging/*.upload; do echo garbage > "$record"; done
+is "push of what is damaged" 4 ./ckpt push refused-staging
+says "that is said, too" "1 file is left"
 is "pending of no folder" 3 ./ckpt pending none
 mkdir -p saves/.ckpt-staging
 ./make stage "$dir/saves/.ckpt-staging" "$dir/later" a.pt || fail "stage an upload beside checkpoints"

@@ -3412,7 +3412,7 @@ static int push_to(const char *uri, const char *name, const char *folder) {
 // What has not arrived of all that waited: another process may have taken it up meanwhile.
 static int push_left(const char *folder, const waiting_list *before) {
     waiting_list now;
-    int left = 0, busy = 0, status = EXIT_OK;
+    int left = 0, status = EXIT_OK;
     memset(&now, 0, sizeof now);
     ckpt_err e = before->count > 0 ? ckpt_uploader_pending(folder, note_waiting, &now) : CKPT_OK;
     if (e != CKPT_OK && now.count == 0) status = exit_of(e);
@@ -3422,14 +3422,13 @@ static int push_left(const char *folder, const waiting_list *before) {
         for (int k = 0; k < before->count && !known; k++)
             known = strcmp(before->list[k].uri, w->uri) == 0 && strcmp(before->list[k].name, w->name) == 0;
         left += known;
-        busy += known && !w->damaged && !w->refused;
     }
     if (left > 0 && !opt.quiet) {
         fprintf(stderr, "ckpt: %d file%s left: damaged, refused, not sent, or another process sends them (ckpt pending)\n", left,
                 left == 1 ? " is" : "s are");
     }
     free_waiting(&now);
-    return busy > 0 ? EXIT_REFUSED : status;
+    return left > 0 ? EXIT_REFUSED : status;
 }
 
 static int do_push(void) {
@@ -3459,7 +3458,7 @@ static int do_push(void) {
         stores++;
     }
     if (opt.json) printf("%s]}\n", stores > 0 ? "\n" : "");
-    else if (stores == 0) printf("nothing to push\n");
+    else if (stores == 0) printf(l.count == 0 ? "nothing to push\n" : "nothing was sent\n");
     status = worse(status, push_left(folder, &l));
     free_waiting(&l);
     return status;
@@ -3510,7 +3509,7 @@ static int do_rm(void) { return do_each(DEED_RM); }
 
 static const command commands[] = {
     { "ls", do_ls_any, "--verify --all ",
-      "usage: ckpt ls [--verify] [--json] [DIR|URI]\n"
+      "usage: ckpt ls [--verify] [--json] [DIR]\n"
       "       ckpt ls [--all] [--json] URI\n\n"
       "Lists the checkpoints of a folder (default: this one), the oldest save first.\n\n"
       "  --verify   read every byte and check every checksum; without it VERIFIED says \"-\" for a file whose\n"
