@@ -1524,8 +1524,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_open(ckpt_uploader **out, const
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_upload_file(ckpt_uploader *u, const char *remote_file_name, const char *file_path,
                                                     bool overwrite);
 // Reports progress, and returns the oldest failure of an upload that was not returned yet, with its sentence: each one
-// once. CKPT_OK: none. The file of a failed upload is kept, and the sentence says where; it is tried again (see above), by the
-// next uploader at the latest, but for CKPT_EXISTS and a file that was written to. Does not block.
+// once. While 32 wait to be returned, later ones are only counted, and the last of the 32 ends with "(and 8 more failed)"; the
+// logger has each. CKPT_OK: none. The file of a failed upload is kept, and the sentence says where; it is tried again (see
+// above), by the next uploader at the latest, but for CKPT_EXISTS and a file that was written to. Does not block.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_check(ckpt_uploader *u);
 // Blocks until nothing is pending, and returns as ckpt_uploader_check. timeout_s 0 or less: no limit; else CKPT_TIMEOUT,
 // and the work goes on.
