@@ -54355,6 +54355,27 @@ static ckpt_err ckpt__resume_adopt_latest(ckpt_saver *s, const char *latest) {
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
+// TARS: is a file another rank's, by its name? A `latest` without {rank} is one for all ranks in a folder, and leads to the tarball
+// of whoever has moved it last.
+static ckpt_err ckpt__resume_is_foreign(const ckpt_saver *s, const char *name, bool *foreign) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__name_found found;
+    ckpt_ranks as = s->named;
+    bool mine = false;
+    *foreign = false;
+    if (s->layout != CKPT__SAVER_TARS) return CKPT_OK;
+    ckpt_err e = ckpt__name_match(s->filename, &d, name, &mine, &found);
+    d.ranks = &as;
+    for (int i = 0; i < s->ranks.world_size && e == CKPT_OK && !mine && !*foreign; i++) {
+        as.rank = i;
+        if (i != s->ranks.rank) e = ckpt__name_match(s->filename, &d, name, foreign, &found);
+    }
+    if (*foreign)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "'%s' leads to %s, which is rank %d's: it is not followed, and needs {rank} in "
+                        "its name", s->latest, name, as.rank);
+    return e;
+}
+
 // Adds what `latest` names, if that lies in the folder under a name that neither index nor template knows: another template was
 // used before.
 static ckpt_err ckpt__resume_follow_latest(ckpt_saver *s) {
@@ -54376,9 +54397,11 @@ static ckpt_err ckpt__resume_follow_latest(ckpt_saver *s) {
                      info.is_file;
         if (there && real.len > root.len + 1 && memcmp(real.data, root.data, root.len) == 0 && real.data[root.len] == '/') {
             ckpt__index_scanner sc;
+            bool foreign = false;
             memset(&sc, 0, sizeof sc);
             sc.ix = &s->index;
-            e = ckpt__index_consider(ckpt__buf_cstr(&real) + root.len + 1, &info, &sc);
+            e = ckpt__resume_is_foreign(s, ckpt__buf_cstr(&real) + root.len + 1, &foreign);
+            if (e == CKPT_OK && !foreign) e = ckpt__index_consider(ckpt__buf_cstr(&real) + root.len + 1, &info, &sc);
         }
     }
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

@@ -3446,6 +3446,39 @@ static void test_wakes_late(void **state) {
     }
 }
 
+// TARS in one folder, with one `latest` for all ranks: nobody takes the tarball of the rank that has moved it last for his own.
+static void resume_mine(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t = at_batch(0);
+    ckpt_bind_text(&m->st, "state/model/mine", m->rng, sizeof m->rng);
+    if (member_open(m)) {
+        if (p->number > 0) {
+            TR_OK(r, ckpt_saver_resume(m->s, &t));
+            TR_CHECK(r, t.batch == p->number && strcmp(m->rng, util_fmt("r%d-%d", r->rank, p->number)) == 0);
+            TR_CHECK(r, (strstr(m->log, "which is rank 1's") != NULL) == (r->rank != 1));
+        }
+        for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, i));
+    }
+    member_end(m);
+}
+
+static void test_one_latest(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.latest = "latest.tar";
+    p.saves = 2;
+    tr_run(tr_new(3), resume_mine, &p);
+    const char *latest = util_join(p.dir, "latest.tar");
+    assert_int_equal(unlink(latest), 0);
+    assert_int_equal(symlink("ba2-rank1.pt.tar", latest), 0);
+    struct timespec late[2] = { { 4000000000, 0 }, { 4000000000, 0 } };
+    assert_int_equal(utimensat(AT_FDCWD, util_join(p.dir, "ba2-rank1.pt.tar"), late, 0), 0);
+    p.saves = 0;
+    p.number = 2;
+    tr_run(tr_new(3), resume_mine, &p);
+}
+
 //-- timestamps that differ --------------------------------------------------------------
 
 // Clocks are each rank's own, and counters may be; a checkpoint has one time for all.
@@ -7041,7 +7074,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
-        cmocka_unit_test(test_numbers_differ), cmocka_unit_test(test_wakes_late), cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
+        cmocka_unit_test(test_numbers_differ), cmocka_unit_test(test_one_latest), cmocka_unit_test(test_wakes_late), cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
         cmocka_unit_test(test_death_at_first),
         cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_tar_unseen), cmocka_unit_test(test_tar_unnamed),
         cmocka_unit_test(test_differs),
