@@ -870,7 +870,9 @@ typedef struct ckpt_load_desc {
 // them for a file or all for a sharded checkpoint (CKPT_MISMATCH) and with one not_strict (CKPT_ARG), and all get
 // the same result: the code, and the sentence of the lowest rank that failed. Where a link moves meanwhile, or a file is
 // replaced, all load what is there then; where a link goes on leading them to different steps, what it leads rank 0 to, if all
-// can open that (else CKPT_MISMATCH: so it is at once with a link in a store, but file://).
+// can open that (else CKPT_MISMATCH: so it is at once with a link in a store, but file://). So it is without hooks: what a run
+// takes away while it is opened or read is left for what the path leads to then, up to twice. CKPT_NOT_FOUND is said where
+// that is nothing, or it was taken away again.
 // From a store: a name that is not there is looked for with ".symlink" behind it; a ".symlink" object is followed,
 // up to 8 times, its text taken from the top of the bucket. The file comes down in parallel ranges into a
 // temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
@@ -903,8 +905,8 @@ typedef struct ckpt_file ckpt_file;     // looking inside without binding: tools
 
 // Opens a checkpoint file of any kind that ckpt_load reads, also by URI: it is then fetched into a temporary file,
 // which goes with ckpt_file_close. A compressed one is unpacked into an unnamed temporary file first: in its own folder,
-// or where that cannot be written or has no room, in TMPDIR (else /tmp). *out is NULL after a failure. Errors as
-// ckpt_load. The object belongs to one thread at a time.
+// or where that cannot be written or has no room, in TMPDIR (else /tmp). A link that moves on meanwhile is followed anew, as
+// by ckpt_load. *out is NULL after a failure. Errors as there. The object belongs to one thread at a time.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_open(ckpt_file **out, const char *path);
 // Number of entries; 0 for NULL. Levels of nested dicts are no entries, their leaves are.
 CKPT__DECL int      ckpt_file_count(const ckpt_file *f);
@@ -13552,6 +13554,7 @@ typedef struct ckpt__engine_job {
     int                     threads;        // 0: what fits the work
     bool                    no_direct;      // through the page cache, always
     const ckpt_on_progress *progress;       // may be NULL; the caller adds the finished one
+    bool                    held;           // of a load: its owner does, who may try again
     const char             *phase, *name;
     uint64_t                done;           // bytes moved so far
     ckpt__engine_blocks    *blocks;         // NULL: only whole blobs are summed
@@ -16544,7 +16547,7 @@ static void ckpt__file_timestamp(const ckpt_file *f, ckpt_timestamp *at, bool *h
 
 // The last report of a load: as many bytes as there were, or the failure.
 static void ckpt__file_finished(const ckpt__engine_job *job, ckpt_err e) {
-    ckpt__engine_tell_end(job->progress, job->phase, job->name, job->done, e);
+    if (!job->held) ckpt__engine_tell_end(job->progress, job->phase, job->name, job->done, e);
 }
 
 // Pieces have a way of their own: the reader of this one would write the whole tensor to where the piece lies.
@@ -53398,6 +53401,7 @@ typedef struct ckpt__loader_local {
     ckpt_store *store;
     bool        own;                    // the store is to be closed
     uint32_t    object;                 // of what was fetched: CRC-32 of its name
+    size_t      mark;                   // of what lies there as it was before it was opened; 0: nothing, or not known
 } ckpt__loader_local;
 
 static void ckpt__loader_local_init(ckpt__loader_local *l, const ckpt_allocator *a) {
@@ -53537,6 +53541,7 @@ static ckpt_err ckpt__loader_take_folder(ckpt__loader_local *out, ckpt__loader_s
     if (strcmp(src->store->table->scheme, "file") != 0) {
         ckpt__buf_add(&out->path, src->target.data, src->target.len);
         (void)ckpt__buf_cstr(&out->path);
+        out->mark = ckpt__shard_mark_far(&src->info);
         out->store = src->store;
         out->own = src->own;
         src->own = false;
@@ -53615,10 +53620,42 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
     return e;
 }
 
+// Notes what lies there, after it was looked for with `e`. What cannot be looked at says so when it is opened.
+static ckpt_err ckpt__loader_note(ckpt__loader_local *l, ckpt_err e) {
+    ckpt__error_record kept;
+    ckpt__os_info info;
+    ckpt_err look = CKPT_OK;
+    if (l->store != NULL || l->fetched || l->path.len == 0) return e;
+    ckpt__shard_place place = ckpt__loader_place_of(l);
+    ckpt__error_take(&kept);
+    l->mark = 0;
+    if (l->folder) look = ckpt__shard_look(&place, &l->path.allocator, &l->mark);
+    else if (ckpt__os_stat(l->path.data, &info) == CKPT_OK) l->mark = ckpt__os_mark(&info);
+    if (e == CKPT_OK && look == CKPT_NOMEM) return look;
+    ckpt__error_last = kept;
+    return e;
+}
+
+// May a failure be due to a run that has moved its link on, and taken away what it led to, while that was opened or read? An
+// object that is fetched is followed by ckpt__loader_fetch_object. near: the path is none of a store.
+static bool ckpt__loader_may_move(const ckpt__loader_local *l, bool near, ckpt_err e) {
+    if (e != CKPT_NOT_FOUND && e != CKPT_CORRUPT && e != CKPT_UNSUPPORTED) return false;
+    return near || l->folder || l->asked.len > 0;
+}
+
+// Has the path led elsewhere when it was followed anew, or is there something else by now?
+static bool ckpt__loader_moved(const ckpt__loader_local *was, ckpt__loader_local *now) {
+    (void)ckpt__loader_note(now, CKPT_OK);
+    if (was->path.len != now->path.len || was->mark != now->mark) return true;
+    return was->path.len > 0 && memcmp(was->path.data, now->path.data, was->path.len) != 0;
+}
+
 // Brings a path of a tool to the local disk: followed through links, fetched when it is a URI.
 static ckpt_err ckpt__loader_bring(ckpt__loader_local *out, const char *path, const ckpt_on_progress *progress) {
-    if (ckpt__stores_is_uri(path)) return ckpt__loader_fetch(out, path, NULL, NULL, progress);
-    return ckpt__loader_resolve(&out->path, path, &out->folder);
+    ckpt_err e;
+    if (ckpt__stores_is_uri(path)) e = ckpt__loader_fetch(out, path, NULL, NULL, progress);
+    else e = ckpt__loader_resolve(&out->path, path, &out->folder);
+    return ckpt__loader_note(out, e);
 }
 
 // Opens what has been brought. A store that belongs to it is the file's from then on.
@@ -53630,6 +53667,27 @@ static ckpt_err ckpt__loader_open(ckpt_file **f, ckpt__loader_local *l, const ck
         l->own = false;
     }
     return e;
+}
+
+// Brings it and opens it: again when it is gone and the path leads on by then. ckpt__loader_local_free follows in any case.
+static ckpt_err ckpt__loader_bring_open(ckpt_file **f, ckpt__loader_local *l, const char *path, const ckpt_on_progress *progress,
+                                        const ckpt_allocator *a) {
+    for (int rounds = CKPT__LOADER_ROUNDS; ; rounds--) {
+        ckpt__loader_local now;
+        ckpt__error_record kept;
+        ckpt_err e = ckpt__loader_bring(l, path, progress);
+        if (e == CKPT_OK) e = ckpt__loader_open(f, l, a);
+        if (e == CKPT_OK || rounds == 1 || !ckpt__loader_may_move(l, !ckpt__stores_is_uri(path), e)) return e;
+        ckpt__error_take(&kept);
+        kept.code = e;
+        ckpt__loader_local_init(&now, a);
+        (void)ckpt__loader_bring(&now, path, NULL);
+        bool moved = ckpt__loader_moved(l, &now);
+        ckpt__loader_local_free(&now);
+        if (!moved) return ckpt__error_put(&kept);
+        ckpt__loader_local_free(l);
+        ckpt__loader_local_init(l, a);
+    }
 }
 
 //-- load ------------------------------------------------------------------------
@@ -53673,6 +53731,7 @@ typedef struct ckpt__loader_job {
     ckpt__shard_place     place;
     ckpt__file_options    options;
     ckpt__engine_job      work;
+    bool                  begun;        // reports of `work` may have been given, which want a last one
 } ckpt__loader_job;
 
 // The folder that holds what was asked for, without links; "" where there is none.
@@ -53734,8 +53793,10 @@ static ckpt_err ckpt__loader_prepare(ckpt__loader_job *j, bool together) {
     ckpt_err e = CKPT_OK;
     if (j->instead == NULL) e = ckpt__loader_find(&j->local, desc);
     else e = ckpt__loader_take(&j->local, j->instead, j->asked);
+    e = ckpt__loader_note(&j->local, e);
     if (e == CKPT_OK && together) e = ckpt__loader_found(&j->local, &j->found);
     if (e != CKPT_OK) return e;
+    j->work.held = true;
     j->work.progress = &desc->progress;
     j->work.phase = "load";
     j->work.name = j->local.fetched || j->local.store != NULL ? desc->load_path : j->local.path.data;
@@ -53753,13 +53814,17 @@ static ckpt_err ckpt__loader_prepare(ckpt__loader_job *j, bool together) {
     }
     j->place = ckpt__loader_place_of(&j->local);
     e = ckpt__shard_open(&j->meta, &desc->allocator, &j->place);
-    if (e == CKPT_OK) e = ckpt__shard_present(&j->meta, &j->place, desc->state, &j->options);
+    if (e != CKPT_OK) return ckpt__loader_fail(e, desc->load_path);
+    size_t mark = j->meta.mark;
+    e = ckpt__shard_present(&j->meta, &j->place, desc->state, &j->options);
+    if (e != CKPT_OK) e = ckpt__shard_blame(&j->meta, &j->place, &mark, e);
     return ckpt__loader_fail(e, desc->load_path);
 }
 
 static ckpt_err ckpt__loader_restore(ckpt__loader_job *j, ckpt_timestamp *at) {
     const ckpt_state *st = j->desc->state;
     ckpt_err e;
+    j->begun = true;
     if (j->local.folder)
         return ckpt__loader_fail(ckpt__shard_restore(&j->meta, &j->place, st, &j->options, at, NULL), j->desc->load_path);
     if (ckpt__shard_has_pieces(st)) {
@@ -54030,8 +54095,38 @@ static ckpt_err ckpt__loader_prepare_all(ckpt__loader_job *j, ckpt__ranks *r, ck
     return ckpt__loader_unite(j, r, &as);
 }
 
+// One try of a load, of all ranks. e: what is wrong before it.
+static ckpt_err ckpt__loader_try(ckpt__loader_job *j, ckpt__ranks *r, ckpt_err e, ckpt_timestamp *at) {
+    e = ckpt__loader_prepare_all(j, r, e);
+    if (e == CKPT_OK) e = ckpt__loader_join(j, r);
+    if (e == CKPT_OK) e = ckpt__loader_settle(j, r);
+    if (e == CKPT_OK) e = ckpt__loader_agree(j, r);
+    return e != CKPT_OK ? e : ckpt__ranks_share_long(r, ckpt__loader_restore(j, at));
+}
+
+// Has it failed, on all ranks alike, as it was taken away while it was opened or read, and does the path lead on by now? One rank
+// that finds so is enough. The thread's sentence stays.
+static bool ckpt__loader_again(const ckpt__loader_job *j, ckpt__ranks *r, ckpt_err e) {
+    ckpt__error_record kept;
+    int64_t moved = 0;
+    const bool near = j->desc->store == NULL && !ckpt__stores_is_uri(j->desc->load_path);
+    if (e != CKPT_NOT_FOUND && e != CKPT_CORRUPT && e != CKPT_UNSUPPORTED) return false;
+    ckpt__error_take(&kept);
+    if (ckpt__loader_may_move(&j->local, near, e)) {
+        ckpt__loader_local now;
+        ckpt__loader_local_init(&now, &j->desc->allocator);
+        (void)ckpt__loader_find(&now, j->desc);
+        moved = ckpt__loader_moved(&j->local, &now) ? -1 : 0;
+        ckpt__loader_local_free(&now);
+    }
+    if (ckpt__ranks_min(r, &moved, 1) != CKPT_OK) moved = 0;
+    ckpt__error_last = kept;
+    return moved != 0;
+}
+
 // The whole of ckpt_load. With hooks the ranks share how it went, once before anything that is bound is touched and once at the
-// end; a wrong argument on one of them is told to all, too.
+// end; a wrong argument on one of them is told to all, too. What a run takes away meanwhile is left for what is there then, also
+// where some of it has been written to what is bound: all of that is written anew.
 static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at) {
     ckpt__ranks ranks;
     ckpt__loader_job j;
@@ -54042,13 +54137,20 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     j.desc = desc;
     j.options.rank = ranks.hooks.rank;
     j.options.alone = ranks.hooks.world_size <= 1;
-    e = ckpt__loader_prepare_all(&j, &ranks, ckpt__loader_check(desc, ranks.hooks.world_size));
-    if (e == CKPT_OK) e = ckpt__loader_join(&j, &ranks);
-    if (e == CKPT_OK) e = ckpt__loader_settle(&j, &ranks);
-    if (e == CKPT_OK) e = ckpt__loader_agree(&j, &ranks);
-    if (e == CKPT_OK) e = ckpt__ranks_share_long(&ranks, ckpt__loader_restore(&j, at));
+    const ckpt__loader_job as = j;
+    const ckpt_err wrong = ckpt__loader_check(desc, ranks.hooks.world_size);
+    for (int rounds = CKPT__LOADER_ROUNDS; ; rounds--) {
+        e = ckpt__loader_try(&j, &ranks, wrong, at);
+        if (e == CKPT_OK || wrong != CKPT_OK || rounds == 1 || !ckpt__loader_again(&j, &ranks, e)) break;
+        bool begun = j.begun;
+        ckpt__loader_job_free(&j);
+        j = as;
+        j.begun = begun;
+    }
     ckpt__error_take(&kept);
     kept.code = e;
+    const char *name = j.work.name != NULL ? j.work.name : desc->load_path;
+    if (j.begun) ckpt__engine_tell_end(&desc->progress, "load", name, j.work.done, e);
     ckpt__loader_job_free(&j);
     return e == CKPT_OK ? e : ckpt__error_put(&kept);
 }
@@ -61076,7 +61178,7 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loade
     for (int i = 0; i < 2; i++) ckpt__buf_init(&c.put[i], &d->allocator);
     c.lock = -1;
     ckpt__buf_init(&c.lock_path, &d->allocator);
-    ckpt_err e = ckpt__loader_open(&c.file, from, &d->allocator);
+    ckpt_err e = ckpt__loader_bring_open(&c.file, from, d->from, &d->progress, &d->allocator);
     if (e == CKPT_OK) e = ckpt__folder_check_own(&c);
     if (e == CKPT_OK && !d->no_verify) e = ckpt__folder_check_open(c.file, from->path.data, &d->progress);
     if (e == CKPT_OK) e = d->shards > 0 ? ckpt__folder_split(&c) : ckpt__folder_write(&c);
@@ -61307,8 +61409,7 @@ CKPT__DECL ckpt_err ckpt_file_open(ckpt_file **out, const char *path) {
     ckpt__error_record before;
     ckpt__error_take(&before);
     ckpt__loader_local_init(&real, &a);
-    ckpt_err e = ckpt__loader_bring(&real, path, NULL);
-    if (e == CKPT_OK) e = ckpt__loader_open(out, &real, &a);
+    ckpt_err e = ckpt__loader_bring_open(out, &real, path, NULL, &a);
     if (e == CKPT_OK && real.fetched) (*out)->fetched = true;
     else ckpt__loader_local_free(&real);
     if (e == CKPT_OK && real.fetched) ckpt__buf_free(&real.path);
@@ -61699,9 +61800,8 @@ CKPT__DECL ckpt_err ckpt_verify(const char *path, const ckpt_on_progress *progre
     ckpt_allocator a = { NULL, NULL };
     ckpt__loader_local real;
     ckpt__loader_local_init(&real, &a);
-    ckpt_err e = ckpt__loader_bring(&real, path, progress);
     ckpt_file *file = NULL;
-    if (e == CKPT_OK) e = ckpt__loader_open(&file, &real, &a);
+    ckpt_err e = ckpt__loader_bring_open(&file, &real, path, progress, &a);
     if (e == CKPT_OK) e = ckpt__folder_check_open(file, real.path.data, progress);
     ckpt__folder_close_any(file);
     if (real.fetched) e = ckpt__error_prefix(e, "%s", path);
@@ -61721,7 +61821,6 @@ CKPT__DECL ckpt_err ckpt_convert(const ckpt_convert_desc *desc) {
     ckpt__loader_local_init(&real, &desc->allocator);
     ckpt_err e = ckpt__loader_check_local(desc->to);
     if (e == CKPT_OK) e = ckpt__folder_check_target(desc);
-    if (e == CKPT_OK) e = ckpt__loader_bring(&real, desc->from, &desc->progress);
     if (e == CKPT_OK) e = ckpt__folder_convert_run(desc, &real);
     ckpt__loader_local_free(&real);
     if (e == CKPT_OK) ckpt__error_last = before;

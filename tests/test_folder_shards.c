@@ -379,6 +379,106 @@ static void test_gone_while_converted(void **state) {
     }
 }
 
+//-- links that move on ----------------------------------------------------------------
+
+// At a call, of those that are counted down, the path leads on and what it led to is taken away.
+enum { BY_LINK, BY_TEXT, BY_URI, BY_NAME, WAYS };
+static struct { const char *dir; int way, left; bool done; } moving;
+
+static void rename_in(const char *from, const char *to) {
+    assert_int_equal(rename(util_join(moving.dir, from), util_join(moving.dir, to)), 0);
+}
+
+static void lead_to(const char *name) {
+    if (moving.way == BY_LINK) assert_int_equal(symlink(name, util_join(moving.dir, "new")), 0);
+    else util_write_text(util_join(moving.dir, "new"), moving.way == BY_URI ? util_join(moving.dir, name) + 1 : name);
+    rename_in("new", moving.way == BY_LINK ? "latest" : "latest.symlink");
+}
+
+static void move_on(void) {
+    const bool dirs = moving.way == BY_LINK || moving.way == BY_NAME;
+    if (moving.way != BY_NAME) lead_to(dirs ? "ep2" : "two.pt");
+    rename_in(dirs ? "ep1" : "one.pt", "gone");
+    if (moving.way == BY_NAME) rename_in("ep2", "ep1");
+}
+
+static void move_back(void) {
+    const bool dirs = moving.way == BY_LINK || moving.way == BY_NAME;
+    if (moving.way == BY_NAME && moving.done) rename_in("ep1", "ep2");
+    if (moving.done) rename_in("gone", dirs ? "ep1" : "one.pt");
+    if (moving.way != BY_NAME) lead_to(dirs ? "ep1" : "one.pt");
+}
+
+static void while_it_moves(const char *name, const char *path) {
+    (void)name;
+    if (path == NULL || strstr(path, moving.dir) == NULL || moving.left == 0 || --moving.left > 0) return;
+    moving.done = true;
+    move_on();
+}
+
+// What is loaded is one checkpoint, wholly.
+static ckpt_err load_wide(const char *path, bool no_verify) {
+    ckpt_state st;
+    ckpt_load_desc d;
+    memset(&st, 0, sizeof st);
+    memset(&d, 0, sizeof d);
+    int64_t shape[2] = { ROWS, COLUMNS }, one = -1;
+    ckpt_tensor t;
+    memset(&t, 0, sizeof t);
+    t.dtype = CKPT_F32;
+    t.ndim = 2;
+    memcpy(t.shape, shape, sizeof shape);
+    t.data = wide;
+    memset(wide, 0, sizeof wide);
+    ckpt_bind(&st, "state/model/wide", &t);
+    ckpt_bind_int(&st, "state/step", &one);
+    d.load_path = path;
+    d.state = &st;
+    d.not_strict = true;
+    d.no_verify = no_verify;
+    ckpt_err e = ckpt_load(&d, NULL);
+    for (int i = 0; i < ROWS * COLUMNS && e == CKPT_OK; i++) assert_true(wide[i] == wide[0] + (float)i);
+    if (e == CKPT_OK) assert_int_equal(one, wide[0] == 0.0f ? 10 : 20);
+    ckpt_state_free(&st);
+    return e;
+}
+
+// A run moves its link on and takes away what it led to, or a checkpoint gets another's name, at any call of who opens it: it is
+// loaded, as there is one at every instant. What is read longer than that, and then gone, is not damaged.
+static void test_moves_on(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    ok(convert(make_file(util_join(dir, "one.pt"), 10), util_join(dir, "ep1"), 2, ".pt", false, NULL));
+    first_of_wide = 1000.0f;
+    ok(convert(make_file(util_join(dir, "two.pt"), 20), util_join(dir, "ep2"), 2, ".pt", false, NULL));
+    first_of_wide = 0.0f;
+    for (int i = 0; i < 5 * WAYS; i++) {
+        moving.dir = dir;
+        moving.way = i / 5;
+        const char *name = moving.way == BY_NAME ? "ep1" : moving.way == BY_LINK ? "latest" : "latest.symlink";
+        const char *path = util_fmt("%s%s/%s", moving.way == BY_URI ? "file://" : "", dir, name), *to = util_join(dir, "to.pt");
+        int moved = 0;
+        moving.done = false;
+        do {
+            ckpt_file *f = NULL;
+            move_back();
+            moving.done = false;
+            moving.left = ++moved;
+            fault_set_spy(while_it_moves);
+            ckpt_err e = i % 5 < 2 ? load_wide(path, i % 5 == 1) : i % 5 == 2 ? ckpt_file_open(&f, path)
+                       : i % 5 == 3 ? ckpt_verify(path, NULL) : convert(path, to, 0, NULL, false, NULL);
+            fault_set_spy(NULL);
+            ckpt_file_close(f);
+            if (e != CKPT_OK && (e != CKPT_NOT_FOUND || i % 5 < 3))
+                fail_msg("way %d, case %d, call %d: %s: %s", moving.way, i % 5, moved, ckpt_err_name(e), ckpt_last_error());
+            if (e != CKPT_OK) assert_non_null(strstr(ckpt_last_error(), "removed, or saved again"));
+            else if (i % 5 == 4) ok(load_wide(to, false));
+        } while (moving.done);
+        assert_true(moved > 5);
+        move_back();
+    }
+}
+
 //-- gc ------------------------------------------------------------------------------
 
 static int gone;
@@ -1197,7 +1297,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_store_time),
     cmocka_unit_test(test_view), cmocka_unit_test(test_unfinished_last),
     cmocka_unit_test(test_damage), cmocka_unit_test(test_gone_while_verified),
-    cmocka_unit_test(test_gone_while_open), cmocka_unit_test(test_gone_while_converted),
+    cmocka_unit_test(test_gone_while_open), cmocka_unit_test(test_gone_while_converted), cmocka_unit_test(test_moves_on),
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
