@@ -1078,14 +1078,14 @@ typedef struct ckpt_saver_desc {
 //     has not comes from another rank's, and what is pinned in one stays in all. Needs the hooks when world_size is above 1
 //     (CKPT_ARG).
 //   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank}
-//     (CKPT_ARG); not with weights_only (CKPT_UNSUPPORTED). Every rank writes, links and rotates its own, and counts it when
-//     all ranks' are durable, and only then replaces one of that name. In a store each rank's .symlink is put when the
-//     files of all ranks are there, and nothing that all have goes before a newer save is there of all. Where saves come
-//     faster than a store takes them, and ranks give some up, one at a time is not given up before all have it. Resumes on as
-//     many ranks as saved, which the files say (CKPT_MISMATCH). Every rank needs its own folder or a name of its own in it. What
-//     a run that ended in its first save has left on some ranks is no checkpoint: the next one starts afresh, and before it
-//     saves renames it to NAME.unfinished (NAME.unfinished-2 if there is one already, and so on). No saver and no gc deletes
-//     that: what somebody has put there looks the same.
+//     (CKPT_ARG), and so must remote_file_name, unless file_path_format_string does; not with weights_only (CKPT_UNSUPPORTED).
+//     Every rank writes, links and rotates its own, and counts it when all ranks' are durable, and only then replaces one of
+//     that name. In a store each rank's .symlink is put when the files of all ranks are there, and nothing that all have goes
+//     before a newer save is there of all. Where saves come faster than a store takes them, and ranks give some up, one at a
+//     time is not given up before all have it. Resumes on as many ranks as saved, which the files say (CKPT_MISMATCH). Every
+//     rank needs its own folder or a name of its own in it. What a run that ended in its first save has left on some ranks is
+//     no checkpoint: the next one starts afresh, and before it saves renames it to NAME.unfinished (NAME.unfinished-2 if there
+//     is one already, and so on). No saver and no gc deletes that: what somebody has put there looks the same.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
 
 // An open saver. After fork() only the parent may use it: a child gets CKPT_ARG from each call that has something to do, also
@@ -54457,8 +54457,8 @@ static ckpt_err ckpt__resume_adopt_latest(ckpt_saver *s, const char *latest) {
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
-// TARS: is a file another rank's, by its name? A `latest` without {rank} is one for all ranks in a folder, and leads to the tarball
-// of whoever has moved it last.
+// TARS: is a file another rank's, by its name? A `latest` without {rank} is one for all ranks in a folder, and leads to the
+// tarball of whoever has moved it last.
 static ckpt_err ckpt__resume_is_foreign(const ckpt_saver *s, const char *name, bool *foreign) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__name_found found;
@@ -54473,8 +54473,8 @@ static ckpt_err ckpt__resume_is_foreign(const ckpt_saver *s, const char *name, b
         if (i != s->ranks.rank) e = ckpt__name_match(s->filename, &d, name, foreign, &found);
     }
     if (*foreign)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "'%s' leads to %s, which is rank %d's: it is not followed, and needs {rank} in "
-                        "its name", s->latest, name, as.rank);
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "'%s' leads to %s, which is rank %d's: it is not followed, and needs {rank} "
+                        "in its name", s->latest, name, as.rank);
     return e;
 }
 
@@ -58127,6 +58127,35 @@ static ckpt_err ckpt__crew_count(ckpt_saver *s) {
     return ckpt__ranks_share(&s->crew, s->state->count > 0 ? ckpt__saver_void(s) : CKPT_OK);
 }
 
+// TARS: do two ranks put two objects? An uploader's own format, or a store for each rank, may do what {rank} in the name does.
+static ckpt_err ckpt__crew_check_objects(ckpt_saver *s) {
+    ckpt__buf name, link;
+    int64_t say[2 * CKPT__SAVER_STORES];
+    ckpt_timestamp t = ckpt__saver_sample_time(1);
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    for (int i = 0; i < (int)CKPT__SAVER_STORES; i++) {
+        say[2 * i] = -1 - s->ranks.rank;        // no destination: of no two ranks alike
+        if (i < s->remote_count && e == CKPT_OK) e = ckpt__saver_remote_names(s, &s->remotes[i], &t, &name, &link);
+        if (i < s->remote_count && e == CKPT_OK) {
+            const char *uri = s->remotes[i].store->uri;
+            say[2 * i] = (int64_t)ckpt__digest_crc32(ckpt__digest_crc32(0, uri, strlen(uri)), name.data, name.len);
+        }
+        say[2 * i + 1] = -say[2 * i];
+    }
+    e = ckpt__ranks_share(&s->crew, e);
+    if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, say, 2 * (int)CKPT__SAVER_STORES);
+    for (int i = 0; i < (int)CKPT__SAVER_STORES && i < s->remote_count && e == CKPT_OK; i++) {
+        if (say[2 * i] == -say[2 * i + 1])
+            e = ckpt__error_set(CKPT_ARG, "remote_file_name '%s' holds no {rank}: with per_rank_tar every rank would put the "
+                                "same object to %s", s->remote_name, s->remotes[i].store->uri);
+    }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    return e;
+}
+
 // All of opening, on all ranks or on none. The saver is freed by the caller after a failure.
 static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt__ranks *r = &s->crew;
@@ -58137,6 +58166,7 @@ static ckpt_err ckpt__crew_open(ckpt_saver *s, const ckpt_saver_desc *d) {
     if (e == CKPT_OK && r->together) e = ckpt__crew_compare(s, d);
     if (e == CKPT_OK && r->together && sharded) e = ckpt__crew_find_leaders(s);
     if (e == CKPT_OK) e = ckpt__crew_open_folder(s, d);
+    if (e == CKPT_OK && r->together && d->per_rank_tar) e = ckpt__crew_check_objects(s);
     if (e == CKPT_OK && sharded) e = ckpt__crew_settle_shards(s);
     if (e == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) e = ckpt__crew_count(s);
     s->schedule.alone = ckpt__crew_gathers(s) && !ckpt__crew_counts(s->schedule.max_unit);

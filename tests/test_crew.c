@@ -5317,6 +5317,41 @@ static void test_tars_offline(void **state) {
     bucket_end(b);
 }
 
+// TARS: a name in the store without {rank} is one object for all, unless the uploader tells the ranks apart.
+static void one_object(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1] = { NULL };
+    ckpt_uploader_desc d;
+    member *m = member_new(r, p);
+    memset(&d, 0, sizeof d);
+    d.store = b->store;
+    d.ranks = r->ranks;
+    d.file_path_format_string = p->filename;
+    TR_OK(r, ckpt_uploader_open(&u[0], &d));
+    m->d.filename = NULL;
+    m->d.uploaders = u;
+    m->d.uploaders_count = 1;
+    m->d.remote_file_name = "run/ba{batch}.pt";
+    m->d.latest_remote_file_name = CKPT_NONE;
+    TR_CHECK(r, ckpt_saver_open(&m->s, &m->d) == p->want);
+    if (p->want != CKPT_OK) TR_CHECK(r, strstr(ckpt_last_error(), "holds no {rank}") != NULL);
+    member_end_stores(m, u, 1, false);
+}
+
+static void test_one_object(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    bucket *b = bucket_new(NULL);
+    p.with = b;
+    p.want = CKPT_ARG;
+    tr_run(tr_new(2), one_object, &p);
+    p.want = CKPT_OK;
+    p.filename = "of{rank}/{remote_file_name}";
+    tr_run(tr_new(2), one_object, &p);
+    bucket_end(b);
+}
+
 // Tarballs of several saves in an epoch under one name, in a store as well: saves one and dies when all ranks have theirs, or goes on from p->number.
 static void tars_replaced(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -7074,7 +7109,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
-        cmocka_unit_test(test_numbers_differ), cmocka_unit_test(test_one_latest), cmocka_unit_test(test_wakes_late), cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
+        cmocka_unit_test(test_numbers_differ), cmocka_unit_test(test_one_object), cmocka_unit_test(test_one_latest), cmocka_unit_test(test_wakes_late),
+        cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
         cmocka_unit_test(test_death_at_first),
         cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_tar_unseen), cmocka_unit_test(test_tar_unnamed),
         cmocka_unit_test(test_differs),
