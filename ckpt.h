@@ -1238,7 +1238,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_verify(ckpt_folder *f, int index)
 // deletes one. A pin is of a name: a save of the same name (of a run that goes back, with `overwrite`, or where names do not
 // vary) replaces the checkpoint, and the new one is pinned; its saver says so in a WARN, once for each name. What is let go and
 // removed while no saver has the folder open stays pinned in the stores that have it.
-// CKPT_UNSUPPORTED: a foreign file. CKPT_ARG: it is another run's, whose folder the sentence names.
+// CKPT_UNSUPPORTED: a foreign file. CKPT_NOT_FOUND: it was removed meanwhile. CKPT_ARG: it is another run's, whose folder the
+// sentence names.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_pin(ckpt_folder *f, int index, bool pinned);
 // Deletes one. A link that leads to it moves to the newest one left that verifies, before the file goes; with
 // none left it is removed. A text is taken for a link when it is what a saver writes where there are none, to the
@@ -59704,6 +59705,8 @@ static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
     if (e != CKPT_OK) return e;
     e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
     if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
+    if (e == CKPT_OK && at < 0 && ckpt__os_is_gone(f->items[i].path))
+        e = ckpt__error_set(CKPT_NOT_FOUND, "%s was removed meanwhile", f->items[i].path);
     if (e == CKPT_OK && at < 0)
         e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was not written by this library: no rotation removes it", f->items[i].path);
     if (e == CKPT_OK) {

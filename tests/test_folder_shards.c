@@ -379,6 +379,24 @@ static void test_gone_while_converted(void **state) {
     }
 }
 
+// What rotation took away since the folder was read cannot be pinned, nor can a single file, and nobody else is said to have made it.
+static void test_gone_when_pinned(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const char *dir = make_folder(2, ".pt"), *name = i == 0 ? "ep2" : "one.pt";
+        if (i == 1) make_file(util_join(dir, name), 10);
+        ckpt_folder *f = look(dir);
+        int at = ckpt_folder_find(f, name);
+        ok(ckpt_folder_pin(f, at, false));
+        ckpt_folder *other = look(dir);
+        ok(ckpt_folder_remove(other, ckpt_folder_find(other, name)));
+        ckpt_folder_close(other);
+        assert_int_equal(ckpt_folder_pin(f, at, true), CKPT_NOT_FOUND);
+        assert_non_null(strstr(ckpt_last_error(), util_fmt("%s was removed meanwhile", name)));
+        ckpt_folder_close(f);
+    }
+}
+
 //-- links that move on ----------------------------------------------------------------
 
 // At a call, of those that are counted down, the path leads on and what it led to is taken away.
@@ -1298,6 +1316,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_view), cmocka_unit_test(test_unfinished_last),
     cmocka_unit_test(test_damage), cmocka_unit_test(test_gone_while_verified),
     cmocka_unit_test(test_gone_while_open), cmocka_unit_test(test_gone_while_converted), cmocka_unit_test(test_moves_on),
+    cmocka_unit_test(test_gone_when_pinned),
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
