@@ -60551,6 +60551,18 @@ static ckpt_err ckpt__folder_apply(const ckpt__folder_change *c, const ckpt__ind
     return e == CKPT_OK ? ckpt__folder_check_every(c, rule) : e;
 }
 
+// Where ranks have tarballs of their own: a save of which one is damaged is complete no more, so that of those ranks which come
+// after this one an older save stays as well.
+static ckpt_err ckpt__folder_pass_on(const ckpt__folder_change *c) {
+    if (c->f->rank_count == 0) return CKPT_OK;
+    for (size_t i = 0; i < c->f->index.count; i++) {
+        ckpt__index_line *l = &c->f->index.lines[i];
+        int at = l->rank == c->rank ? ckpt__index_find(c->ix, l->name) : -1;
+        if (at >= 0 && c->ix->lines[at].state == CKPT__INDEX_DAMAGED) l->state = CKPT__INDEX_DAMAGED;
+    }
+    return ckpt__folder_sort_saves(c->f);
+}
+
 static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_rule *rule) {
     ckpt_err e = ckpt__folder_enter(c->f, c->ix, c->rank);
     if (e == CKPT_OK) e = ckpt__folder_note_listings(c);
@@ -60565,6 +60577,7 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
     // One that is found to be damaged now is none of those that the rule lets stay: an older one stays in its place.
     for (bool damaged = !c->gc->dry_run; e == CKPT_OK && damaged && n > 0;) {
         e = ckpt__folder_find_successor(c, &damaged);
+        if (e == CKPT_OK && damaged) e = ckpt__folder_pass_on(c);
         if (e == CKPT_OK && damaged) e = ckpt__folder_apply(c, rule, &n);
     }
     if (e == CKPT_OK && !c->gc->dry_run) return ckpt__folder_retire(c, n > 0);

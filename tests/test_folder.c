@@ -1128,6 +1128,20 @@ static void test_killed_among_ranks(void **state) {
     }
 }
 
+// Rank 0's newest is damaged, as gc finds: the save before it is the newest that is complete, and stays with all ranks.
+static void test_damaged_among_ranks(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *latest = util_join(dir, "latest-rank0.tar");
+    for (int rank = 0; rank < 3; rank++) make_saves(dir, rank, 3, 6, false, 3);
+    assert_int_equal((symlink)("ba6-rank0.tar", latest), 0);
+    util_flip(util_join(dir, "ba6-rank0.tar"), 5, 1);
+    ok(tidy(dir, 1));
+    for (int rank = 0; rank < 3; rank++) {
+        for (int i = 3; i < 7; i++) assert_int_equal(util_exists(util_join(dir, util_fmt("ba%d-rank%d.tar", i, rank))), i > 4);
+    }
+    assert_string_equal(util_link_target(latest), "ba5-rank0.tar");
+}
+
 // A machine without rank 0: another file of the library there, which the first clean-up notes, is none of its tarballs. Rank 0's own
 // are, also where its index was lost.
 static void test_machine_without_rank_0(void **state) {
@@ -1442,7 +1456,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_latest_is_not_utf8),
         cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_killed_among_ranks), cmocka_unit_test(test_fewer_ranks), cmocka_unit_test(test_machine_without_rank_0),
+        cmocka_unit_test(test_killed_among_ranks), cmocka_unit_test(test_damaged_among_ranks), cmocka_unit_test(test_fewer_ranks), cmocka_unit_test(test_machine_without_rank_0),
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_objects_of_a_store),
         cmocka_unit_test(test_moved_elsewhere),
