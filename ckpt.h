@@ -623,7 +623,8 @@ typedef struct ckpt_progress {
 } ckpt_progress;
 
 // Called a few times a second and once with .finished, only on the thread that called ckpt_load or
-// ckpt_saver_*, from inside that call; work of the writer thread is reported by the next call on the saver.
+// ckpt_saver_*, from inside that call; work of the writer thread is reported by the next call on the saver. What is fetched to be
+// loaded, verified or converted is finished with that: a "download" is only where it has failed.
 typedef struct ckpt_on_progress {
     void (*fn)(const ckpt_progress *p, void *user);
     void *user;
@@ -53613,6 +53614,7 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
         f.destination = out->path.data;
         f.progress = progress != NULL && progress->fn != NULL ? progress : NULL;
         if (e == CKPT_OK) e = ckpt__loader_fetch_object(&f, &src);
+        if (e != CKPT_OK) ckpt__engine_tell_end(f.progress, "download", ckpt__buf_cstr(&src.target), f.info.size, e);
         out->fetched = e == CKPT_OK;
         out->object = e == CKPT_OK ? ckpt__digest_crc32(0, src.target.data, src.target.len) : 0;
     }
@@ -54151,7 +54153,7 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     ckpt__error_take(&kept);
     kept.code = e;
     const char *name = j.work.name != NULL ? j.work.name : desc->load_path;
-    if (j.begun) ckpt__engine_tell_end(&desc->progress, "load", name, j.work.done, e);
+    if (j.begun || j.local.fetched) ckpt__engine_tell_end(&desc->progress, "load", name, j.work.done, e);
     ckpt__loader_job_free(&j);
     return e == CKPT_OK ? e : ckpt__error_put(&kept);
 }

@@ -214,6 +214,14 @@ static void test_progress(void **state) {
     l.progress.user = calls;
     ok(ckpt_load(&l, NULL));
     assert_int_equal(calls[1], 1);
+    // What cannot be fetched, and what turns out to be none once it is, has its end as well.
+    bucket_fail(b, "get ba3.pt", CKPT_AUTH, -1);
+    assert_int_equal(ckpt_load(&l, NULL), CKPT_AUTH);
+    assert_int_equal(calls[1], 2);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    util_write_text(bucket_path(b, "ba3.pt"), "this is no checkpoint");
+    assert_true(ckpt_load(&l, NULL) != CKPT_OK);
+    assert_int_equal(calls[1], 3);
     ckpt_state_free(&r->st);
     bucket_end(b);
 }
