@@ -881,8 +881,8 @@ typedef struct ckpt_load_desc {
 // CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED; of stores also
 // CKPT_AUTH (which is never NOT_FOUND), CKPT_NET, CKPT_TIMEOUT, CKPT_NO_SPACE; and what st->copy returned, but CKPT_CANCELLED
 // where that would be taken for the file's fault (CKPT_IO, _CORRUPT, _NOT_FOUND, _MISMATCH), or the store's (CKPT_AUTH, _NET,
-// _TIMEOUT), as where an attached file cannot be written to where it is bound, and of a sharded one what must be brought here
-// whole cannot be held in TMPDIR (CKPT_NO_SPACE if the disk is full). Blocks. Any thread.
+// _TIMEOUT), as where an attached file cannot be written to where it is bound, and what must be brought here whole cannot be
+// held in TMPDIR (CKPT_NO_SPACE if the disk is full). Blocks. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_load(const ckpt_load_desc *desc, ckpt_timestamp *at);
 
 typedef enum ckpt_kind {
@@ -15479,7 +15479,7 @@ static ckpt_err ckpt__file_commit(ckpt__file_new *n, bool overwrite) {
 
 // What keeps this machine from writing or reading a copy of what others have.
 static ckpt_err ckpt__file_unheld_copy(ckpt_err e) {
-    ckpt_err code = ckpt__engine_unblamed(e);
+    ckpt_err code = e == CKPT_EXISTS ? CKPT_CANCELLED : ckpt__engine_unblamed(e);       // a file stands where a folder should be
     return code != e ? ckpt__error_prefix(code, "this machine cannot hold a copy of what others have") : e;
 }
 
@@ -53614,6 +53614,7 @@ static ckpt_err ckpt__loader_fetch(ckpt__loader_local *out, const char *path, ck
         f.destination = out->path.data;
         f.progress = progress != NULL && progress->fn != NULL ? progress : NULL;
         if (e == CKPT_OK) e = ckpt__loader_fetch_object(&f, &src);
+        if (f.unheld) e = ckpt__file_unheld_copy(e);        // TMPDIR, of which neither the checkpoint nor the store can tell
         if (e != CKPT_OK) ckpt__engine_tell_end(f.progress, "download", ckpt__buf_cstr(&src.target), f.info.size, e);
         out->fetched = e == CKPT_OK;
         out->object = e == CKPT_OK ? ckpt__digest_crc32(0, src.target.data, src.target.len) : 0;

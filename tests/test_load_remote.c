@@ -191,6 +191,32 @@ static void test_failures(void **state) {
     bucket_end(b);
 }
 
+// A TMPDIR that cannot be, as a file is in its place: it is not said of the checkpoint that it is missing, nor of the store that it refuses.
+static void test_unheld(void **state) {
+    (void)state;
+    const char *dir = fresh_tmp();
+    bucket *b = bucket_new(NULL);
+    put_checkpoint(b, "ba3.pt", 3);
+    util_write_text(util_join(dir, "file"), "x");
+    static const char *const names[] = { "file", "file/below" };
+    run *r = run_new(".");
+    ckpt_load_desc l;
+    memset(&l, 0, sizeof l);
+    l.load_path = "ba3.pt";
+    l.state = &r->st;
+    l.store = b->store;
+    for (int i = 0; i < UTIL_COUNT(names); i++) {
+        assert_int_equal(setenv("TMPDIR", util_join(dir, names[i]), 1), 0);
+        ckpt_err e = ckpt_load(&l, NULL);
+        if (e != CKPT_CANCELLED) fail_msg("%s: %s: %s", names[i], ckpt_err_name(e), ckpt_last_error());
+        assert_non_null(strstr(ckpt_last_error(), "this machine cannot hold a copy"));
+    }
+    assert_int_equal(setenv("TMPDIR", dir, 1), 0);
+    ok(ckpt_load(&l, NULL));
+    ckpt_state_free(&r->st);
+    bucket_end(b);
+}
+
 static void count_progress(const ckpt_progress *p, void *user) {
     int *calls = (int *)user;
     assert_true(p->done <= p->total);
@@ -340,7 +366,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_load_by_name), cmocka_unit_test(test_link_moves_on),
         cmocka_unit_test(test_compressed), cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_unheld),
         cmocka_unit_test(test_progress),
         cmocka_unit_test(test_uri_above_the_bucket),
         cmocka_unit_test(test_uri_errors),
