@@ -59046,9 +59046,8 @@ static ckpt_err ckpt__folder_rank_line(const ckpt__index *ix, const char *file, 
     ckpt__index_path(&path, ix, ckpt__buf_cstr(&d->name));
     ckpt_err e = d->name.err != CKPT_OK ? d->name.err : path.err;
     if (e == CKPT_OK) {
-        bool there = !ckpt__os_is_gone(path.data);
-        d->finished = there && ckpt__folder_ranks(path.data) > 0;
-        *ranks = d->many = !there || d->finished;
+        d->finished = ckpt__folder_ranks(path.data) > 0;
+        *ranks = d->many = d->finished || ckpt__os_is_gone(path.data);      // asked after it: rotation may just take it away
     }
     ckpt__buf_free(&path);
     return e;

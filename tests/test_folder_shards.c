@@ -397,6 +397,41 @@ static void test_gone_when_pinned(void **state) {
     }
 }
 
+// Rotation begins to take a directory away at any call of who lists the folder: a rank's file of it is no checkpoint of its own.
+static void lose_listing(const char *dir) {
+    assert_int_equal(rename(util_join(dir, "ep2/.metadata"), util_join(dir, "kept")), 0);
+}
+
+static struct { const char *dir; int left; } listing;
+
+static void while_it_is_listed(const char *name, const char *path) {
+    (void)name;
+    if (path == NULL || strstr(path, listing.dir) == NULL || listing.left == 0 || --listing.left > 0) return;
+    lose_listing(listing.dir);
+}
+
+static void test_gone_while_listed(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt");
+    bool more = true;
+    listing.dir = dir;
+    for (int n = 1; more; n++) {
+        listing.left = n;
+        fault_set_spy(while_it_is_listed);
+        ckpt_folder *f = look(dir);
+        fault_set_spy(NULL);
+        for (int i = 0; i < ckpt_folder_count(f); i++) {
+            ckpt_checkpoint c;
+            ok(ckpt_folder_entry(f, i, &c));
+            if (strcmp(c.name, "ep1") != 0 && strcmp(c.name, "ep2") != 0) fail_msg("call %d: %s is listed", n, c.name);
+        }
+        ckpt_folder_close(f);
+        more = listing.left == 0;
+        if (more) assert_int_equal(rename(util_join(dir, "kept"), util_join(dir, "ep2/.metadata")), 0);
+        else assert_true(n > 5);
+    }
+}
+
 //-- links that move on ----------------------------------------------------------------
 
 // At a call, of those that are counted down, the path leads on and what it led to is taken away.
@@ -1316,7 +1351,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_view), cmocka_unit_test(test_unfinished_last),
     cmocka_unit_test(test_damage), cmocka_unit_test(test_gone_while_verified),
     cmocka_unit_test(test_gone_while_open), cmocka_unit_test(test_gone_while_converted), cmocka_unit_test(test_moves_on),
-    cmocka_unit_test(test_gone_when_pinned),
+    cmocka_unit_test(test_gone_when_pinned), cmocka_unit_test(test_gone_while_listed),
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
