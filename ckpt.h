@@ -293,7 +293,8 @@
    first. One rank's failure is every rank's error, with its number and sentence; the checkpoint before stays the latest.
    With COPY and LAZY a save is committed at a later *_end, by all ranks at the same one.
    What ranks cannot know alike (a signal, a clock, a callback, how far the others' writers are) is agreed on at *_end
-   by one allreduce_min, about once a second; while should_save is set, at each. Between, an *_end costs nanoseconds.
+   by one allreduce_min, about once a second (every 16 calls in a fast loop, or as many as keep it to a hundredth of the time,
+   1,000 at most); while should_save is set, at each. Between, an *_end costs nanoseconds.
    What they have not come round to when the loop ends, close saves. All names and times in a checkpoint are rank 0's.
    A file that a rank could not upload for a reason that may pass is tried again, and its checkpoint is published when all
    ranks' files are there; later ones do not wait for it. So is a .metadata for which rank 0's disk had no room. It is given up
@@ -334,7 +335,7 @@
                                  59, and 2 in the background that take the old folder away
            in a store .......... 1 put, confirmed by its size, and 1 remove with rotation; rank 0 3 puts (.metadata, .symlink),
                                  one more with rotation by keep_every, keep_best or pins
-       between saves ........... one allreduce about once a second; else 20 ns a call
+       between saves ........... one allreduce about once a second, or every 16 calls; else 20 ns a call
        rank 0, at a save ....... receives what all send, at most 64 MiB at a time; for 4,096 ranks with 1,000 pieces each 2.1 s
                                  of CPU and 1.1 GB of memory (240 bytes a piece) until .metadata is there
        .metadata ............... 40 bytes a piece of 2 dimensions (150 MB for the above), and 8 for each 256 KiB of a large one
@@ -1059,10 +1060,11 @@ typedef struct ckpt_saver_desc {
 // rank, with the sentence of the lowest rank that failed ("rank 3: ..."), and a request on one rank saves on all of them at
 // the same step. Between steps at which something is due they speak to each other about once a second (with should_save at
 // every call), so that this is how long a request may wait, and a save that rank 0's clock, samples or tokens find due: others
-// may have counted otherwise. What they have not come round to when the loop ends ckpt_saver_close saves, with the time of the
-// last *_end and what is bound then: nothing bound may change between the two; who changes something calls ckpt_saver_save
-// before. What is due by batches, epochs or iterations, an interval or the end of training (max_duration), is known to all and
-// saved at its step. run_name is rank 0's; desc must be alike on all ranks.
+// may have counted otherwise. Where steps become longer it is 16 of them at most, or up to 1,000 if six of the steps before took
+// less time than the ranks need to speak. What they have not come round to when the loop ends ckpt_saver_close saves, with the
+// time of the last *_end and what is bound then: nothing bound may change between the two; who changes something calls
+// ckpt_saver_save before. What is due by batches, epochs or iterations, an interval or the end of training (max_duration), is
+// known to all and saved at its step. run_name is rank 0's; desc must be alike on all ranks.
 // A checkpoint has rank 0's timestamp: clocks are its, and counters that differ from rank to rank as well, unless they stand in a
 // name; then the save is refused, before anything is written (CKPT_ARG, with the rank and the counter). Resume returns it to all.
 //   neither field set: rank 0 writes one file for all, with what it binds itself.
@@ -48191,7 +48193,7 @@ struct ckpt_saver {
     int                  untold_count;
     int64_t              steps, stride; // calls of *_end until the ranks speak next, and what that was when they spoke last
     int64_t              calls;         // since then
-    double               spoke;         // when they did
+    double               spoke, took;   // when they did, and the seconds that it took
     bool                 latched;       // due by a clock or a callback, or asked for at a call of *_end, since then
     ckpt_logger          logger, hook;  // hook: the caller's, called by logger below `ink`
     ckpt_on_progress     progress;
@@ -56785,7 +56787,9 @@ enum {
     CKPT__CREW_WORDS = CKPT__CREW_STALLED + CKPT__CREW_STALLED_MOST
 };
 
-enum { CKPT__CREW_STRIDE = 1000 };      // calls between two agreements at most: a loop may begin fast and then make long steps
+// Calls between two agreements at most, as a loop may begin fast and then make long steps: some, and more where agreements would
+// take more than a hundredth of its time.
+enum { CKPT__CREW_SOME = 16, CKPT__CREW_STRIDE = 1000 };
 
 enum { CKPT__CREW_EVENT = 1, CKPT__CREW_SAVE = 8, CKPT__CREW_WAIT, CKPT__CREW_CLOSE, CKPT__CREW_RESUME };
 
@@ -56801,13 +56805,16 @@ static bool ckpt__crew_gathers(const ckpt_saver *s) {
     return s->crew.together || s->layout != CKPT__SAVER_WHOLE;
 }
 
-// Calls until the ranks speak again: about a second's worth, going by the rate since they spoke last. It grows by steps, because
-// the first calls of a training are no measure.
+// Calls until the ranks speak again: about a second's worth, going by the rate since they spoke last, but not so many that a
+// request would wait for long where the loop gets slower. It grows by steps, because the first calls of a training are no
+// measure.
 static int64_t ckpt__crew_stride(const ckpt_saver *s) {
     double seconds = ckpt__os_now() - s->spoke;
     if (!s->crew.together || s->should_save != NULL || s->stride < 1) return 1;
     if (s->calls < 1) return s->stride;
-    double want = seconds > 0 ? (double)s->calls / seconds : 1e6;
+    double want = seconds > 0 ? (double)s->calls / seconds : 1e6, most = want * s->took * 100;
+    if (most < (double)CKPT__CREW_SOME) most = (double)CKPT__CREW_SOME;
+    if (want > most) want = most;
     if (want > (double)s->stride * 8) want = (double)s->stride * 8;
     return want < 1 ? 1 : want > (double)CKPT__CREW_STRIDE ? (int64_t)CKPT__CREW_STRIDE : (int64_t)want;
 }
@@ -57001,10 +57008,12 @@ static ckpt_err ckpt__crew_agree(ckpt_saver *s, const ckpt__crew_word *say, int6
     ckpt__crew_say_time(s, say->t, w);
     ckpt__crew_say_flights(s, w);
     int count = CKPT__CREW_STALLED + ckpt__crew_say_stalled(s, w);
+    double begin = ckpt__os_now();
     ckpt_err e = ckpt__ranks_min(&s->crew, w, count);
     s->stride = s->steps = w[CKPT__CREW_STEPS];
     s->calls = 0;
     s->spoke = ckpt__os_now();
+    s->took = s->spoke - begin;         // where others came late it is theirs that counts, the least stride of all
     if (e != CKPT_OK) return ckpt__crew_note(s, e);
     ckpt__crew_hear_stores(s, w);
     bool apart = w[CKPT__CREW_BATCH] != -w[CKPT__CREW_BATCH_MOST] && say->call != CKPT__CREW_CLOSE;

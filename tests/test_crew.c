@@ -3934,6 +3934,26 @@ static void test_cadence(void **state) {
         }
     }
 }
+// Calls between two agreements, of a loop of `calls` in a second: few, because its next steps may be long; more only where agreements,
+// of which one takes so many seconds, are dear.
+static void test_calls_between(void **state) {
+    (void)state;
+    static const struct { int64_t calls; double took; int64_t want; } cases[] = {
+        { 2, 1e-4, 2 }, { 10, 0.05, 10 }, { 1000, 1e-4, CKPT__CREW_SOME }, { 1000, 1e-3, 100 }, { 1000, 0.05, 1000 }, { 100000000, 1e-4, 1000 },
+    };
+    ckpt_saver *s = (ckpt_saver *)calloc(1, sizeof *s);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        s->crew.together = true;
+        s->stride = 1000;
+        s->calls = cases[i].calls;
+        s->took = cases[i].took;
+        s->spoke = ckpt__os_now() - 1;
+        int64_t n = ckpt__crew_stride(s);
+        assert_true(n <= cases[i].want && n >= cases[i].want * 8 / 10 - 1);
+    }
+    free(s);
+}
+
 //-- stores ---------------------------------------------------------------------------
 
 static void store_some(tr_rank *r, void *arg) {
@@ -4667,6 +4687,7 @@ static void fails_once_for_all(tr_rank *r, void *arg) {
     ckpt_uploader *u;
     member *m = member_new(r, p);
     member_stores(m, &b, &u, 1);
+    if (p->how == TARS) m->d.remote_file_name = "run/x-rank{rank}.pt";
     if (member_open(m)) {
         int failed = 0;
         ckpt_timestamp one = at_batch(1);
@@ -7109,7 +7130,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sentence_stays),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_at_second),
-        cmocka_unit_test(test_numbers_differ), cmocka_unit_test(test_one_object), cmocka_unit_test(test_one_latest), cmocka_unit_test(test_wakes_late),
+        cmocka_unit_test(test_calls_between), cmocka_unit_test(test_numbers_differ), cmocka_unit_test(test_one_object),
+        cmocka_unit_test(test_one_latest), cmocka_unit_test(test_wakes_late),
         cmocka_unit_test(test_tars_unfinished), cmocka_unit_test(test_tars_unfinished_twice),
         cmocka_unit_test(test_death_at_first),
         cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_tar_unseen), cmocka_unit_test(test_tar_unnamed),
