@@ -19809,7 +19809,7 @@ typedef struct ckpt__auth_question {
     const char         *method, *url;
     const ckpt__fields *headers;
     const ckpt__buf    *body;               // NULL: none
-    double              timeout;            // of an attempt
+    double              timeout;            // of an attempt; the transfer's stall_timeout_s where that is less
     int                 tries;
     bool                no_proxy;
 } ckpt__auth_question;
@@ -19825,13 +19825,14 @@ static ckpt_err ckpt__auth_send(ckpt__http *http, const ckpt__auth_question *q, 
         b = ckpt__body_of(q->body->data, q->body->len);
         h.body = &b;
     }
+    double timeout = t->stall_timeout_s > 0.0 && t->stall_timeout_s < q->timeout ? t->stall_timeout_s : q->timeout;
     own.cancel = t->cancel;
-    own.stall_timeout_s = q->timeout;
+    own.stall_timeout_s = timeout;
     h.method = q->method;
     h.url = q->url;
     h.headers = q->headers;
     h.reply_max = CKPT__AUTH_REPLY_MAX;
-    h.timeout_s = h.connect_timeout_s = q->timeout;
+    h.timeout_s = h.connect_timeout_s = timeout;
     h.no_proxy = q->no_proxy;
     h.transfer = &own;
     ckpt_err e = ckpt__http_run(http, &h, r);
@@ -20018,7 +20019,7 @@ static ckpt_err ckpt__auth_sts_run(ckpt__auth_walk *w, ckpt__auth_sts *s, const 
     for (int i = 0; e == CKPT_OK; i++) {
         bool again = false;
         e = ckpt__auth_sts_send(w, s, signer, &r);
-        if (e != CKPT_OK) again = w->t->transient;
+        if (e != CKPT_OK) again = w->t->transient && e != CKPT_TIMEOUT;     // as long again: whoever asked may try that
         else if (r.status == 200) e = ckpt__auth_sts_take(w, s, &r, out);
         else e = ckpt__auth_sts_error(w, s, &r, &again);
         if (e == CKPT_OK || !again || i + 1 >= CKPT__AUTH_TRIES) break;
@@ -20993,7 +20994,7 @@ static ckpt_err ckpt__auth_google_run(ckpt__auth_search *s, const ckpt__auth_que
         if (e == CKPT_OK && r->status == 200) return CKPT_OK;
         if (e == CKPT_OK) e = ckpt__auth_google_refused(s, r, what);
         else if (e != CKPT_NOMEM && e != CKPT_CANCELLED) e = ckpt__error_prefix(e, "%s cannot be asked for a token", what);
-        if (!s->t->transient || i + 1 >= q->tries) return e;
+        if (!s->t->transient || e == CKPT_TIMEOUT || i + 1 >= q->tries) return e;     // as long again: whoever asked may
         double wait = s->t->retry_after > 0 ? s->t->retry_after : 1 << i;
         ckpt_err paused = ckpt__auth_pause(s->t, wait, ckpt__auth_google_what);
         if (paused != CKPT_OK) return paused;

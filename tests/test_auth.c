@@ -990,6 +990,13 @@ static void test_sts_replies(void **state) {
     assert_false(c.t.transient);
     TELL(&s, s.fail = 1; s.fail_status = -1);           // the connection is closed without a reply
     assert_int_equal(once(&c, NULL), CKPT_OK);
+    TELL(&s, s.requests = 0; s.fail = -1; s.fail_status = -2);      // it accepts, and is silent: once for as long as a store may be
+    assert_int_equal(client_open(&c, NULL), CKPT_OK);
+    c.t.stall_timeout_s = 0.2;
+    assert_int_equal(client_get(&c), CKPT_TIMEOUT);
+    assert_true(c.t.transient);
+    assert_true(s.requests <= 1);
+    client_close(&c);
     TELL(&s, s.fail = 1; s.fail_status = 400; s.fail_body = "<ErrorResponse><Error><Code>IDPCommunicationError</Code></Error></ErrorResponse>");
     assert_int_equal(once(&c, NULL), CKPT_OK);
     TELL(&s, s.requests = 0; s.fail = -1; s.fail_status = 500; s.fail_body = "oops");
