@@ -149,6 +149,7 @@
    weights_only, or where ignore_keys take them away. CKPT_KEEP_ALL, the default, deletes nothing. A run that resumes
    owns, and so rotates, the checkpoints of the run that it continues; what a tool has put into the index (it was pinned,
    or the index was lost) only when its name is one of the template's, because it may be a copy that somebody made.
+   A pinned file that is moved away, alone or with the folder, and put back while the saver is open is pinned still.
    Freeing the blocks of a deleted file happens on a thread of its own.
 
 
@@ -48228,6 +48229,7 @@ struct ckpt_saver {
     ckpt__plan           spare;         // the last plan, for its room: of whoever plans
     ckpt__image          image;
     ckpt__index          index;         // guarded by shared->lock once the writer runs, and by the turn
+    ckpt__index          absent;        // lines of pinned checkpoints whose files are gone, for when they are back. With the turn
     ckpt__remote        *remotes;       // destinations
     int                  remote_count, remote_cap;
     ckpt_store          *store;         // of folder's own URI, NULL: none
@@ -48958,7 +48960,8 @@ static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool 
 
 //-- the index -------------------------------------------------------------------
 
-// Lines whose file somebody removed would take the places of real ones among the newest N.
+// Lines whose file somebody removed would take the places of real ones among the newest N. Of what is pinned the line is kept
+// aside: its file, or all of the folder, may be away for a moment only.
 static void ckpt__saver_drop_missing(ckpt_saver *s) {
     ckpt__buf path;
     ckpt__os_info info;
@@ -48967,12 +48970,37 @@ static void ckpt__saver_drop_missing(ckpt_saver *s) {
     for (size_t i = s->index.count; i > 0; i--) {
         ckpt__index_path(&path, &s->index, s->index.lines[i - 1].name);
         if (path.err != CKPT_OK || ckpt__os_lstat(ckpt__buf_cstr(&path), &info) != CKPT_NOT_FOUND) continue;
-        bool spared = ckpt__index_is_spared(&s->index.lines[i - 1], &path);
+        const ckpt__index_line *l = &s->index.lines[i - 1];
+        bool spared = ckpt__index_is_spared(l, &path);
+        if (l->pinned && !spared && ckpt__index_insert(&s->absent, s->absent.count, l) != CKPT_OK) continue;
         ckpt__os_mutex_lock(&s->shared->lock);
         ckpt__index_lose(&s->index, i - 1, spared);
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
     ckpt__buf_free(&path);
+}
+
+// What was pinned and away has its line and its pin again once its file is back, unless another save has its name.
+static ckpt_err ckpt__saver_readmit(ckpt_saver *s) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = CKPT_OK;
+    for (size_t i = s->absent.count; i > 0 && e == CKPT_OK; i--) {
+        const ckpt__index_line *l = &s->absent.lines[i - 1];
+        ckpt__index_path(&path, &s->index, l->name);
+        e = path.err;
+        if (e != CKPT_OK || ckpt__os_is_gone(ckpt__buf_cstr(&path))) continue;
+        ckpt__os_mutex_lock(&s->shared->lock);
+        int at = ckpt__index_find(&s->index, l->name);
+        ckpt__index_line *there = at >= 0 ? &s->index.lines[at] : NULL;
+        if (there == NULL) e = ckpt__index_insert(&s->index, ckpt__remote_place(&s->index, l->number), l);
+        else if (there->number == l->number || there->guessed) there->pinned = true;    // a look at the folder has found it
+        ckpt__index_settle(&s->index);
+        ckpt__os_mutex_unlock(&s->shared->lock);
+        if (e == CKPT_OK) ckpt__index_drop(&s->absent, i - 1);
+    }
+    ckpt__buf_free(&path);
+    return e;
 }
 
 // Takes over a verdict, or that one was taken back: another process's, where the file said otherwise before. Else resume may have
@@ -48983,11 +49011,11 @@ static void ckpt__saver_merge_verdict(ckpt__index_line *mine, const ckpt__index_
     mine->state = l->says_damaged ? CKPT__INDEX_DAMAGED : CKPT__INDEX_SAVED;
 }
 
-// Takes over what another process says of a checkpoint: of one that it has found itself if it is pinned. What was found stands
-// before the saves of its number, and is none of this run's.
+// Takes over what another process says of a checkpoint: of one that is not known here if it is pinned. A tool has found it, or it
+// is of an index that was away together with its folder. It stands before the saves of its number, and is none of this run's.
 static ckpt_err ckpt__saver_merge_line(ckpt_saver *s, const ckpt__index_line *l) {
     int at = ckpt__index_find(&s->index, l->name);
-    if (at < 0 && l->found && l->pinned && l->number > 0) {
+    if (at < 0 && l->pinned && l->number > 0) {
         ckpt__index_line copy = *l;
         copy.stray = true;
         return ckpt__index_insert(&s->index, ckpt__remote_place(&s->index, l->number - 1), &copy);
@@ -49008,7 +49036,8 @@ static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
     ckpt__buf_fmt(&path, "%s%s", s->root, s->index.file);
     ckpt_err seen = path.err == CKPT_OK ? ckpt__os_stat(ckpt__buf_cstr(&path), &now) : path.err;
     ckpt__buf_free(&path);
-    if (seen == CKPT_NOMEM || seen == CKPT_NOT_FOUND) return seen == CKPT_NOMEM ? seen : CKPT_OK;
+    ckpt_err back = seen != CKPT_NOMEM ? ckpt__saver_readmit(s) : seen;
+    if (back != CKPT_OK || seen == CKPT_NOT_FOUND) return back;
     if (seen == CKPT_OK && now.ino == s->index_seen.ino && now.mtime == s->index_seen.mtime && now.size == s->index_seen.size)
         return CKPT_OK;
     ckpt__index other;
@@ -52964,6 +52993,7 @@ static void ckpt__saver_free(ckpt_saver *s) {
     }
     ckpt__image_free(&s->image);
     ckpt__index_free(&s->index);
+    ckpt__index_free(&s->absent);
     ckpt__mem_free(&a, s, sizeof *s);
 }
 
@@ -53029,6 +53059,7 @@ static ckpt_err ckpt__saver_open_folder(ckpt_saver *s, const ckpt_saver_desc *d)
     if (opens) e = ckpt__stores_check_ranks(s->bucket, s->ranks.world_size);
     if (e == CKPT_OK && opens) e = ckpt__stores_open(&s->store, s->bucket, d->store_desc);
     if (e == CKPT_OK) e = ckpt__index_init(&s->index, &s->allocator, s->root);
+    if (e == CKPT_OK) e = ckpt__index_init(&s->absent, &s->allocator, s->root);
     s->index.best = s->best;
     if (e == CKPT_OK && s->leads) e = ckpt__saver_enter_folder(s);
     else if (e == CKPT_OK && s->writes) e = ckpt__os_mkdirs(s->root);
@@ -54581,6 +54612,7 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     if (e != CKPT_OK || ckpt__os_is_gone(s->root)) return e;
     e = ckpt__index_reload(&s->index);
     bool rebuilt = s->index.lost || s->index.damaged;
+    if (e == CKPT_OK) ckpt__saver_drop_missing(s);          // with pins: for a scan what is gone is gone
     if (e == CKPT_OK) e = ckpt__index_scan(&s->index, s->filename, &d, &s->logger, &added);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_SHARDED) e = ckpt__resume_describe_folders(s);
     if (e == CKPT_OK) e = ckpt__resume_follow_latest(s);

@@ -1372,6 +1372,51 @@ static void test_names_of_others(void **state) {
     }
 }
 
+// What is pinned stays, though its file, or all of the folder, was away for some saves, or while a run resumed. What is gone for good
+// takes nobody's place.
+static void test_pinned_and_away(void **state) {
+    (void)state;
+    enum { FILE_MOVED, FOLDER_MOVED, PINNED_THERE, UNPINNED_THERE, GONE, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        const char *dir = util_join(util_temp_dir(), "f"), *aside = util_fmt("%s.aside", dir), *file = util_join(dir, "ba1.pt");
+        bool moved = way == FILE_MOVED || way == GONE, stays = way != UNPINNED_THERE && way != GONE;
+        run *r = run_new(dir);
+        r->d.num_checkpoints_to_keep = 2;
+        run_open(r);
+        run_save(r, 1);
+        if (way != PINNED_THERE) pin(dir, "ba1.pt", true);
+        assert_int_equal(rename(moved ? file : dir, aside), 0);
+        if (way == PINNED_THERE || way == UNPINNED_THERE) pin(aside, "ba1.pt", way == PINNED_THERE);
+        run_save(r, 2);
+        run_save(r, 3);
+        assert_string_equal(names_in(dir), "ba2.pt ba3.pt latest.pt");
+        if (!moved) util_remove_tree(dir);
+        if (way == GONE) assert_int_equal(unlink(aside), 0);
+        else assert_int_equal(rename(aside, moved ? file : dir), 0);
+        for (int i = 4; i <= 6; i++) run_save(r, i);
+        run_end(r);
+        // Each next run owns what is there. The second looks while the pinned file is away, and the last when it is pinned no more.
+        for (int life = 1; life <= 4; life++) {
+            ckpt_timestamp t;
+            bool hides = life == 2 && stays;
+            if (life == 4 && stays) pin(dir, "ba1.pt", false);
+            r = run_new(dir);
+            r->d.num_checkpoints_to_keep = 2;
+            run_open(r);
+            if (hides) assert_int_equal(rename(file, aside), 0);
+            ok(ckpt_saver_resume(r->s, &t));
+            assert_int_equal(t.batch, life == 1 ? 6 : 2 * life + 8);
+            run_save(r, 2 * life + 9);
+            if (hides) assert_int_equal(rename(aside, file), 0);
+            run_save(r, 2 * life + 10);
+            run_end(r);
+            const char *want = util_fmt("%sba%d.pt ba%d.pt latest.pt", life < 4 && stays ? "ba1.pt " : "", 2 * life + 9, 2 * life + 10);
+            if (strcmp(names_in(dir), want) != 0) fail_msg("%d, %d: %s", way, life, names_in(dir));
+            check_file(util_join(dir, "latest.pt"), 2 * life + 10);
+        }
+    }
+}
+
 // 3: whatever fails, the checkpoint before and the link stay, no final name holds a part, and the next save works.
 static void test_defect_3_failures_leave_the_previous(void **state) {
     (void)state;
@@ -2789,6 +2834,7 @@ int main(void) {
         cmocka_unit_test(test_forgotten), cmocka_unit_test(test_every_failure_is_told),
         cmocka_unit_test(test_unknown_variables), cmocka_unit_test(test_constant_names_are_told), cmocka_unit_test(test_replaced_though_pinned),
         cmocka_unit_test(test_replaced_though_kept), cmocka_unit_test(test_names_of_others), cmocka_unit_test(test_folder_moved),
+        cmocka_unit_test(test_pinned_and_away),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_faults_while_opening),
