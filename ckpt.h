@@ -1160,7 +1160,9 @@ CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
 // how many; *paths (may be NULL) is valid until the next call on the saver.
 CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **paths);
 // Blocks until all that was asked for is durable, linked and rotated, uploaded everywhere and published. timeout_s 0 or less:
-// no limit; else CKPT_TIMEOUT, and the work goes on. Returns a background failure that was not returned yet.
+// no limit; else CKPT_TIMEOUT, and the work goes on. Returns a background failure that was not returned yet. What one of
+// `uploaders` has failed to upload was told, and is not waited for: it is tried again in its time (see ckpt_uploader_desc), at
+// once by ckpt_uploader_wait, and by ckpt_uploader_close.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s);
 // Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one
 // that was returned before; one that was CKPT_TIMEOUT, of an upload or of a hook, is CKPT_NET here.
