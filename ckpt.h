@@ -54145,14 +54145,14 @@ static ckpt_err ckpt__loader_try(ckpt__loader_job *j, ckpt__ranks *r, ckpt_err e
 }
 
 // Has it failed, on all ranks alike, as it was taken away while it was opened or read, and does the path lead on by now? One rank
-// that finds so is enough. The thread's sentence stays.
-static bool ckpt__loader_again(const ckpt__loader_job *j, ckpt__ranks *r, ckpt_err e) {
+// that finds so is enough; one whose arguments are wrong asks with them. The thread's sentence stays.
+static bool ckpt__loader_again(const ckpt__loader_job *j, ckpt__ranks *r, ckpt_err wrong, ckpt_err e) {
     ckpt__error_record kept;
     int64_t moved = 0;
-    const bool near = j->desc->store == NULL && !ckpt__stores_is_uri(j->desc->load_path);
+    const bool near = wrong == CKPT_OK && j->desc->store == NULL && !ckpt__stores_is_uri(j->desc->load_path);
     if (e != CKPT_NOT_FOUND && e != CKPT_CORRUPT && e != CKPT_UNSUPPORTED) return false;
     ckpt__error_take(&kept);
-    if (ckpt__loader_may_move(&j->local, near, e)) {
+    if (wrong == CKPT_OK && ckpt__loader_may_move(&j->local, near, e)) {
         ckpt__loader_local now;
         ckpt__loader_local_init(&now, &j->desc->allocator);
         (void)ckpt__loader_find(&now, j->desc);
@@ -54181,7 +54181,7 @@ static ckpt_err ckpt__loader_load(const ckpt_load_desc *desc, ckpt_timestamp *at
     const ckpt_err wrong = ckpt__loader_check(desc, ranks.hooks.world_size);
     for (int rounds = CKPT__LOADER_ROUNDS; ; rounds--) {
         e = ckpt__loader_try(&j, &ranks, wrong, at);
-        if (e == CKPT_OK || wrong != CKPT_OK || rounds == 1 || !ckpt__loader_again(&j, &ranks, e)) break;
+        if (e == CKPT_OK || rounds == 1 || !ckpt__loader_again(&j, &ranks, wrong, e)) break;
         bool begun = j.begun;
         ckpt__loader_job_free(&j);
         j = as;

@@ -1439,6 +1439,65 @@ static void test_progress(void **state) {
     su_free(&r);
 }
 
+// At an allocation of any rank the link leads on, and what it led to is taken away.
+static struct { const char *top; uint64_t left; bool absent; } moving;
+
+static void *moving_fn(void *p, size_t old, size_t size, void *user) {
+    (void)old;
+    (void)user;
+    if (size > 0 && ckpt__os_add64(&moving.left, (uint64_t)-1) == 1) {
+        assert_int_equal(symlink("second", util_join(moving.top, "new")), 0);
+        assert_int_equal(rename(util_join(moving.top, "new"), util_join(moving.top, "latest")), 0);
+        assert_int_equal(rename(util_join(moving.top, "first"), util_join(moving.top, "gone")), 0);
+    }
+    if (size > 0) return realloc(p, size);
+    free(p);
+    return NULL;
+}
+
+static void load_moving(tr_rank *r, void *arg) {
+    ckpt_load_desc d;
+    su_rank s;
+    (void)arg;
+    memset(&d, 0, sizeof d);
+    memset(&s, 0, sizeof s);
+    su_bind(&s, &model, r->rank, 2, false);
+    d.load_path = moving.absent && r->rank == 1 ? NULL : util_join(moving.top, moving.absent ? "absent" : "latest");
+    d.state = &s.st;
+    d.allocator.fn = moving_fn;
+    d.ranks = r->ranks;
+    ckpt_err e = ckpt_load(&d, NULL);
+    TR_CHECK(r, e == (moving.absent ? CKPT_NOT_FOUND : CKPT_OK));
+    if (e == CKPT_OK) su_check(&s, 2);
+    su_free(&s);
+}
+
+// Ranks load what their run's link leads to while it moves on: all of them one checkpoint, at whichever moment. That one has no
+// path does not keep it from hearing with the others that there is none.
+static void test_moves_on(void **state) {
+    (void)state;
+    const char *top = moving.top = util_temp_dir();
+    const char *dirs[] = { util_join(top, "first"), util_join(top, "second") };
+    for (int i = 0; i < 2; i++) {
+        util_mkdir(dirs[i]);
+        su_save(dirs[i], &model, 2, ".pt", 0);
+    }
+    for (uint64_t at = 1; ; at += at < 40 ? 3 : 17) {
+        (void)unlink(util_join(top, "latest"));
+        assert_int_equal(symlink("first", util_join(top, "latest")), 0);
+        moving.left = at;
+        tr_world *w = tr_new(2);
+        tr_run(w, load_moving, NULL);
+        if (w->failures > 0) fail_msg("allocation %d", (int)at);
+        if (!util_exists(util_join(top, "gone"))) break;
+        assert_int_equal(rename(util_join(top, "gone"), util_join(top, "first")), 0);
+    }
+    moving.absent = true;
+    tr_world *w = tr_new(2);
+    tr_run(w, load_moving, NULL);
+    assert_int_equal(w->failures, 0);
+}
+
 static void test_no_memory(void **state) {
     (void)state;
     const char *dir = util_temp_dir();
@@ -1501,7 +1560,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counted),  cmocka_unit_test(test_exact),        cmocka_unit_test(test_flipped_blocks),
         cmocka_unit_test(test_wide),     cmocka_unit_test(test_paths),    cmocka_unit_test(test_stores),       cmocka_unit_test(test_brought),  cmocka_unit_test(test_rangeless),
-        cmocka_unit_test(test_replaced_in_store),       cmocka_unit_test(test_brought),  cmocka_unit_test(test_rangeless),
+        cmocka_unit_test(test_moves_on), cmocka_unit_test(test_replaced_in_store),
         cmocka_unit_test(test_single_files), cmocka_unit_test(test_strided),  cmocka_unit_test(test_held),
         cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),      cmocka_unit_test(test_not_strict),
         cmocka_unit_test(test_shared_not_strict), cmocka_unit_test(test_shared_file), cmocka_unit_test(test_shared_misfit),
