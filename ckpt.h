@@ -1576,8 +1576,8 @@ typedef struct ckpt_pending {
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_pending(const char *upload_staging_folder,
                                                          void (*each)(const ckpt_pending *p, void *user), void *user);
 // Uploads one file, blocking, with credentials from the environment; neither staged nor recorded. Any thread.
-// CKPT_ARG: path is no regular file, or uri names no object, or has a '?' or '#' (in file:// write %3F, %23; libcloud:// has its
-// settings behind '?'). CKPT_EXISTS: the object is there and overwrite is false.
+// CKPT_ARG: path is no regular file, or one of /proc, say, whose size is told as 0; or uri names no object, or has a '?' or '#'
+// (in file:// write %3F, %23; libcloud:// has its settings behind '?'). CKPT_EXISTS: the object is there and overwrite is false.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_put_file(const char *path, const char *uri, bool overwrite);
 
 #ifdef __cplusplus
@@ -41076,7 +41076,12 @@ static ckpt_err ckpt__uploader_copy(const ckpt_uploader *u, const char *path, co
     if (e == CKPT_OK) {
         e = ckpt__os_copy_range(from, 0, to, 0, info.size, &moved, to_path);
         if (e == CKPT_UNSUPPORTED) e = CKPT_OK;
-        if (e == CKPT_OK && moved < info.size) e = ckpt__uploader_copy_bytes(u, from, to, moved, info.size, path, to_path);
+        // The size of what a system only makes up, as /proc/version, is told as 0.
+        uint64_t size = info.size > 0 ? info.size : (uint64_t)CKPT__UPLOADER_COPIED + 1;
+        if (e == CKPT_OK && moved < size) e = ckpt__uploader_copy_bytes(u, from, to, moved, size, path, to_path);
+        if (e == CKPT_OK && info.size == 0) e = ckpt__os_fstat(to, &info, to_path);
+        if (e == CKPT_OK && info.size == (uint64_t)CKPT__UPLOADER_COPIED + 1 && size == info.size)
+            e = ckpt__error_set(CKPT_ARG, "%s does not say how large it is: copy it first", path);
         ckpt_err closed = ckpt__os_close(to, to_path);
         if (e == CKPT_OK) e = closed;
     }
@@ -43299,6 +43304,15 @@ static ckpt_err ckpt__uploader_download(ckpt_uploader *u, const char *name, cons
     return e;
 }
 
+// Is a file of no bytes one? The size of what a system only makes up, as /proc/version, is told as 0.
+static ckpt_err ckpt__uploader_check_empty(int fd, const char *path) {
+    char byte;
+    size_t got = 0;
+    ckpt_err e = ckpt__os_pread(fd, &byte, 1, 0, &got, path);
+    if (e == CKPT_OK && got > 0) e = ckpt__error_set(CKPT_ARG, "%s does not say how large it is: copy it first", path);
+    return e;
+}
+
 // One file to one URI, now, without staging and record.
 static ckpt_err ckpt__uploader_put_file(const char *path, const char *uri, bool overwrite) {
     ckpt__os_info info;
@@ -43318,6 +43332,7 @@ static ckpt_err ckpt__uploader_put_file(const char *path, const char *uri, bool 
     if (e == CKPT_OK && !info.is_file) e = ckpt__error_set(CKPT_ARG, "%s is no regular file", path);
     if (e == CKPT_OK) e = ckpt__os_open_read(&s.body.fd, path);
     if (e == CKPT_OK) e = ckpt__os_fstat(s.body.fd, &info, path);
+    if (e == CKPT_OK && info.size == 0) e = ckpt__uploader_check_empty(s.body.fd, path);
     if (e == CKPT_OK) e = ckpt__uploader_make_mark(mark, (uint64_t)(ckpt__os_time() * 1e6));
     if (e == CKPT_OK) e = ckpt__stores_open(&s.store, store.data, NULL);
     if (e == CKPT_OK) e = ckpt__gate_init(&gate);

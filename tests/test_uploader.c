@@ -4296,6 +4296,31 @@ static void test_custom_own_object(void **state) {
     }
 }
 
+// A file whose size is told as 0, and which has bytes: it goes up whole, or not at all.
+static void test_made_up_file(void **state) {
+    (void)state;
+    world w;
+    char text[4096];
+    const char *path = "/proc/version";
+    FILE *f = fopen(path, "rb");
+    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f != NULL) fclose(f);
+    if (n == 0) skip();
+    text[n] = 0;
+    begin_world(&w);
+    const char *uri = util_fmt("file://%s/sub/x", w.bucket);
+    assert_int_equal(ckpt_upload_file(w.u, "v", path, true), CKPT_OK);
+    upload_text(&w, "empty", "", true);
+    assert_int_equal(close_uploader(&w, 0), CKPT_OK);
+    assert_string_equal(util_read(object(&w, "v"), NULL), text);
+    assert_string_equal(util_read(object(&w, "empty"), NULL), "");
+    assert_int_equal(ckpt_put_file(path, uri, true), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "copy it first"));
+    assert_false(ckpt__os_exists(object(&w, "sub/x")));
+    assert_int_equal(ckpt_put_file(object(&w, "empty"), uri, true), CKPT_OK);
+    end_world(&w);
+}
+
 static void test_put_file(void **state) {
     (void)state;
     world w;
@@ -5049,7 +5074,7 @@ int main(void) {
         cmocka_unit_test(test_latency),
         cmocka_unit_test(test_custom_store), cmocka_unit_test(test_custom_gives_up), cmocka_unit_test(test_close_in_time_after_all),
         cmocka_unit_test(test_custom_names),
-        cmocka_unit_test(test_put_file),
+        cmocka_unit_test(test_made_up_file), cmocka_unit_test(test_put_file),
         cmocka_unit_test(test_early),
         cmocka_unit_test(test_early_switch),
         cmocka_unit_test(test_early_abandoned), cmocka_unit_test(test_early_abandoned_late),
