@@ -831,7 +831,7 @@ static void test_password_hidden(void **unused) {
     ckpt_bind_int(&st, "state/model/x", &value);
     util_write_text("plain", "x");
     for (int i = 0; i < UTIL_COUNT(uris); i++) {
-        for (int k = 0; k < 12; k++) {
+        for (int k = 0; k < 13; k++) {
             const char *uri = uris[i];
             ckpt_load_desc l = {0};
             ckpt_saver_desc s = {0};
