@@ -687,7 +687,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_time_format(char *buf, size_t cap, ckpt_
 // one process when nothing is set. The three functions are all given or all NULL; gather goes with them and is
 // optional. Without them ranks never wait for each other.
 // The numbers must be those that the hooks know the ranks by (of a broadcast's root, of the places of a gather): ckpt_saver_open
-// compares them, and is CKPT_ARG on all ranks where they differ, as the world_size does.
+// compares them, and is CKPT_ARG on all ranks where they differ, as the world_size does; but a rank that takes itself for the
+// only one asks nobody, and the others' hooks wait for it as long as they do.
 //
 // The hooks are called on the thread that called the library, never on one of its own, by every rank in the same
 // order; so every rank must make the same calls on a saver, with the same timestamps, in the same order.
@@ -53698,8 +53699,10 @@ static bool ckpt__loader_may_move(const ckpt__loader_local *l, bool near, ckpt_e
     return near || l->folder || l->asked.len > 0;
 }
 
-// Has the path led elsewhere when it was followed anew, or is there something else by now?
-static bool ckpt__loader_moved(const ckpt__loader_local *was, ckpt__loader_local *now) {
+// Has the path led elsewhere when it was followed anew, or is there something else by now? look: how following it went; where
+// that failed by itself nothing is known.
+static bool ckpt__loader_moved(const ckpt__loader_local *was, ckpt__loader_local *now, ckpt_err look) {
+    if (look != CKPT_OK && look != CKPT_NOT_FOUND) return false;
     (void)ckpt__loader_note(now, CKPT_OK);
     if (was->path.len != now->path.len || was->mark != now->mark) return true;
     return was->path.len > 0 && memcmp(was->path.data, now->path.data, was->path.len) != 0;
@@ -53736,8 +53739,8 @@ static ckpt_err ckpt__loader_bring_open(ckpt_file **f, ckpt__loader_local *l, co
         ckpt__error_take(&kept);
         kept.code = e;
         ckpt__loader_local_init(&now, a);
-        (void)ckpt__loader_bring(&now, path, NULL);
-        bool moved = ckpt__loader_moved(l, &now);
+        ckpt_err look = ckpt__loader_bring(&now, path, NULL);
+        bool moved = ckpt__loader_moved(l, &now, look);
         ckpt__loader_local_free(&now);
         if (!moved) return ckpt__error_put(&kept);
         ckpt__loader_local_free(l);
@@ -54170,8 +54173,8 @@ static bool ckpt__loader_again(const ckpt__loader_job *j, ckpt__ranks *r, ckpt_e
     if (wrong == CKPT_OK && ckpt__loader_may_move(&j->local, near, e)) {
         ckpt__loader_local now;
         ckpt__loader_local_init(&now, &j->desc->allocator);
-        (void)ckpt__loader_find(&now, j->desc);
-        moved = ckpt__loader_moved(&j->local, &now) ? -1 : 0;
+        ckpt_err look = ckpt__loader_find(&now, j->desc);
+        moved = ckpt__loader_moved(&j->local, &now, look) ? -1 : 0;
         ckpt__loader_local_free(&now);
     }
     if (ckpt__ranks_min(r, &moved, 1) != CKPT_OK) moved = 0;
@@ -55364,7 +55367,7 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
                                        ckpt__index_line *learnt, bool *mine) {
     ckpt__buf found;
     ckpt__resume_tar tar;
-    bool fetched = false;
+    bool fetched = false, shared = false;
     ckpt_err e = CKPT_OK;
     memset(&tar, 0, sizeof tar);
     ckpt__buf_init(&found, &s->allocator);
@@ -55374,6 +55377,7 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
         e = ckpt__resume_load_folder(s, offer, at, own, learnt);
     } else if (s->layout == CKPT__SAVER_TARS) {
         e = ckpt__resume_try_tar(s, offer, path, &tar, at, own, learnt, mine);
+        shared = true;
     } else {
         bool copy = offer->kind == CKPT__RESUME_FETCHED;
         if (path == NULL && (copy || !offer->marked)) e = ckpt__resume_find(s, offer, &found, &fetched);
@@ -55383,7 +55387,7 @@ static ckpt_err ckpt__resume_try_offer(ckpt_saver *s, const ckpt__resume_offer *
         if (loads) e = ckpt__resume_load_file(s, offer, path != NULL ? path : found.data, at, own, learnt);
         if (loads && copy) e = ckpt__file_unread_copy(e);
     }
-    if (s->layout != CKPT__SAVER_TARS) {
+    if (!shared) {
         *mine = e == CKPT_OK;
         e = ckpt__ranks_share_long(&s->crew, e);
     }

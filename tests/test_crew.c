@@ -617,6 +617,40 @@ static void test_tars_passed_over(void **state) {
     }
 }
 
+// A sharded checkpoint is in the folder when each rank is to have a tarball of its own: where one rank's file is damaged, all pass it over.
+static void over_sharded(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    static float own[2][20000];
+    ckpt_timestamp t = at_batch(0);
+    ckpt_bind_f32(&m->st, util_fmt("state/model/own%d", r->rank), own[r->rank], 20000);
+    if (member_open(m)) {
+        if (p->number > 0) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == p->number && own[r->rank][19999] == (float)p->number);
+        for (int i = p->number + 1; i <= p->number + p->saves; i++) {
+            for (int k = 0; k < 20000; k++) own[r->rank][k] = (float)i;
+            TR_OK(r, member_step(m, i));
+        }
+        own[r->rank][19999] = 0;
+    }
+    member_end(m);
+}
+
+static void test_tars_over_sharded(void **state) {
+    (void)state;
+    for (int damaged = 0; damaged < 3; damaged++) {
+        plan p = plan_of(SHARDED);
+        p.ignore = "rng/*";
+        p.saves = 2;
+        tr_run(tr_new(2), over_sharded, &p);
+        if (damaged > 0) util_flip(util_join(p.dir, util_fmt("ba2/__%d_0.pt", damaged - 1)), 60000, 1);
+        p.how = TARS;
+        p.number = damaged > 0 ? 1 : 2;
+        p.saves = 0;
+        tr_run(tr_new(2), over_sharded, &p);
+    }
+}
+
 // One rank's folder lacks the newest: the newest that all have is taken. With tars that every rank has of its own, too.
 static void test_apart(void **state) {
     (void)state;
@@ -7102,7 +7136,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_reshape),
         cmocka_unit_test(test_walk_back),
         cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),
-        cmocka_unit_test(test_tars_passed_over), cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_tars_passed_over), cmocka_unit_test(test_tars_over_sharded), cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid), cmocka_unit_test(test_apart_exchanged),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp), cmocka_unit_test(test_whole_apart_copy_unread),
         cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest),
