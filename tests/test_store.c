@@ -693,6 +693,7 @@ static void test_custom_source_changes(void **state) {
     ops.put = put_and_change;
     ops.get = memory_get;
     ops.size = memory_size;
+    ops.close = memory_close;
     contract_ok(ckpt_store_custom(&s, &ops, &the_memory));
     custom_source = NULL;
     contract_ok(ckpt_store_put(s, "a", file, false));

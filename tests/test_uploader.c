@@ -181,10 +181,11 @@ static void tear(const char *name, const char *path, int fd) {
 
 static ckpt_err s_put(ckpt_store *s, const ckpt__store_put *p) {
     ckpt_err e = gate(p->name, "a put", p->t, false);
-    if (torn != NULL) fault_arm_call("copy_file_range", EXDEV, 1);
-    if (torn != NULL) fault_watch = tear;
+    const bool tears = torn != NULL;
+    if (tears) fault_arm_call("copy_file_range", EXDEV, 1);
+    if (tears) __atomic_store_n(&fault_watch, tear, __ATOMIC_SEQ_CST);
     if (e == CKPT_OK) e = S.inner->put(s, p);
-    fault_watch = NULL;
+    if (tears) __atomic_store_n(&fault_watch, NULL, __ATOMIC_SEQ_CST);
     if (e == CKPT_OK && kept_marks != NULL && strstr(p->name, CKPT__UPLOADER_PROBE) == NULL) {
         pthread_mutex_lock(&S.lock);
         snprintf(mark_of(p->name)->name, sizeof kept_marks->name, "%s", p->name);
