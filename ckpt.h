@@ -51659,15 +51659,21 @@ static bool ckpt__saver_left_take(const ckpt_saver *s, ckpt__saver_left *left, c
     return left->name.err == CKPT_OK && left->path.err == CKPT_OK && ckpt__os_exists(left->path.data);
 }
 
-// Has a newer save the name in this store that one of that line has?
-static bool ckpt__saver_is_replaced(ckpt_saver *s, const ckpt__remote *r, const ckpt__index_line *line) {
+// The ledger's line of what a save of that time is named there; -1: there is none.
+static int ckpt__saver_find_there(const ckpt_saver *s, const ckpt__remote *r, const ckpt_timestamp *t) {
     ckpt__buf name, link;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&link, &s->allocator);
-    bool named = ckpt__saver_remote_names(s, r, &line->t, &name, &link) == CKPT_OK;
+    bool named = ckpt__saver_remote_names(s, r, t, &name, &link) == CKPT_OK;
     int at = named ? ckpt__index_find(&r->ledger, name.data) : -1;
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
+    return at;
+}
+
+// Has a newer save the name in this store that one of that line has?
+static bool ckpt__saver_is_replaced(const ckpt_saver *s, const ckpt__remote *r, const ckpt__index_line *line) {
+    int at = ckpt__saver_find_there(s, r, &line->t);
     return at >= 0 && r->ledger.lines[at].number > line->number;
 }
 
@@ -51727,23 +51733,17 @@ static void ckpt__saver_count_guessed(ckpt_saver *s) {
 // the kernel's last tick. What the save itself had put would then be somebody's newer one. A ledger knows better; a file that was
 // written over since then is not taken for an older one. With the turn.
 static void ckpt__saver_date_remade(ckpt_saver *s) {
-    ckpt__buf name, link;
-    ckpt__buf_init(&name, &s->allocator);
-    ckpt__buf_init(&link, &s->allocator);
     for (size_t i = 0; i < s->index.count; i++) {
         ckpt__index_line *l = &s->index.lines[i];
         for (int k = 0; k < s->remote_count && l->remade && !l->others; k++) {
             const ckpt__index *ledger = &s->remotes[k].ledger;
-            bool named = ckpt__saver_remote_names(s, &s->remotes[k], &l->t, &name, &link) == CKPT_OK;
-            int at = named ? ckpt__index_find(ledger, name.data) : -1;
+            int at = ckpt__saver_find_there(s, &s->remotes[k], &l->t);
             if (at < 0 || ledger->lines[at].others || ledger->lines[at].saved_at <= l->saved_at) continue;
             ckpt__os_mutex_lock(&s->shared->lock);
             l->saved_at = ledger->lines[at].saved_at;
             ckpt__os_mutex_unlock(&s->shared->lock);
         }
     }
-    ckpt__buf_free(&name);
-    ckpt__buf_free(&link);
 }
 
 // How many newer saves of this run are in this store, or on their way there?
@@ -55986,15 +55986,9 @@ static ckpt_err ckpt__resume_sort_out(ckpt_saver *s, ckpt__resume_far *f, const 
 // The line of the save of time t, which was resumed from, gets its number.
 static void ckpt__resume_anchor(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
     ckpt__index *ledger = &r->ledger;
-    ckpt__buf name, link;
-    ckpt__buf_init(&name, &s->allocator);
-    ckpt__buf_init(&link, &s->allocator);
-    bool named = number != 0 && ckpt__remote_find(ledger, number) < 0 &&
-                 ckpt__saver_remote_names(s, r, t, &name, &link) == CKPT_OK;
-    int at = named ? ckpt__index_find(ledger, name.data) : -1;
+    if (number == 0 || ckpt__remote_find(ledger, number) >= 0) return;
+    int at = ckpt__saver_find_there(s, r, t);
     if (at >= 0 && ledger->lines[at].number == 0) ledger->lines[at].number = number;
-    ckpt__buf_free(&name);
-    ckpt__buf_free(&link);
 }
 
 // Lines that nothing is known of are counted from their neighbours. One between two saves that leave no number free has none.

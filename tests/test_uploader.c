@@ -2290,6 +2290,15 @@ static void collect_log(ckpt_log_level level, const char *msg, void *user) {
     snprintf(log + n, 4096 - n, "%d %s\n", (int)level, msg);
 }
 
+// Its store keeps marks, and what the uploader says comes into `log`.
+static void new_marked_world(world *w, char log[4096]) {
+    log[0] = 0;
+    new_world(w);
+    keep_marks(true);
+    w->d.logger.fn = collect_log;
+    w->d.logger.user = log;
+}
+
 // What a rank has left is that rank's: two processes that send the same object would not know of each other. Of ranks that the job
 // has not it is anybody's.
 static void test_another_rank_s(void **state) {
@@ -2995,11 +3004,7 @@ static void test_left_behind(void **state) {
     for (int i = 0; i < UTIL_COUNT(cases); i++) {
         world w;
         static char log[4096];
-        log[0] = 0;
-        new_world(&w);
-        keep_marks(true);
-        w.d.logger.fn = collect_log;
-        w.d.logger.user = log;
+        new_marked_world(&w, log);
         util_mkdir(util_join(w.dir, "a"));
         util_mkdir(util_join(w.dir, "b"));
         in_a_process(cases[i].die, &w);
@@ -3063,11 +3068,7 @@ static void test_tried_again_and_newer(void **state) {
     for (int how = 0; how < 3; how++) {         // nothing newer, something newer, and parts of the older one
         world w;
         static char log[4096];
-        log[0] = 0;
-        new_world(&w);
-        keep_marks(true);
-        w.d.logger.fn = collect_log;
-        w.d.logger.user = log;
+        new_marked_world(&w, log);
         open_store(&w);
         open_uploader(&w);
         upload_text(&w, "n", "first", true);
