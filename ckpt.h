@@ -146,7 +146,8 @@
    compressed ones, which would have to be unpacked: those are never best, and the log says so; nor is what only a store
    has. One that cannot be read then may be the best, and stays, which the log says too. So does, when the index or its
    line is lost, one whose file has not what these rules go by: its number for keep_every, its metric for keep_best, as with
-   weights_only, or where ignore_keys take them away. CKPT_KEEP_ALL, the default, deletes nothing. A run that resumes
+   weights_only, or where ignore_keys take them away; and so does in a store, while keep_best or keep_every is set, what a
+   machine that was lost has not noted there. CKPT_KEEP_ALL, the default, deletes nothing. A run that resumes
    owns, and so rotates, the checkpoints of the run that it continues; what a tool has put into the index (it was pinned,
    or the index was lost) only when its name is one of the template's, because it may be a copy that somebody made.
    A pinned file that is moved away, alone or with the folder, and put back while the saver is open is pinned still.
@@ -16695,6 +16696,7 @@ typedef struct ckpt__index {
     bool              lost;             // there was no index file
     ckpt_err          unread;           // why there may be more in it than could be read; CKPT_OK: no
     bool              damaged;          // some of it could not be read
+    bool              partial;          // there is more that its owner could not learn yet: it is written as one that is damaged
     const char       *best;             // name of the bound float that is the metric, the owner's; NULL: none
     char             *metric_of;        // the same as the file has it, for who has no rule of his own; NULL: it does not say
     bool              remeasure;        // some lines have no number of their own, no metric, or one of another rule, which
@@ -17190,7 +17192,8 @@ static ckpt_err ckpt__index_write(const ckpt__index *ix) {
     }
     if (text.err == CKPT_OK) {
         uint32_t crc = text.len > 0 ? ckpt__digest_crc32(0, text.data, text.len) : 0;
-        ckpt__buf_fmt(&text, "{\"checkpoints\":%llu,\"all\":\"%08lx\"}\n", (unsigned long long)count, (unsigned long)crc);
+        if (ix->partial) ckpt__buf_text(&text, "{\"partial\":true}\n");          // no last line: the next process looks again
+        else ckpt__buf_fmt(&text, "{\"checkpoints\":%llu,\"all\":\"%08lx\"}\n", (unsigned long long)count, (unsigned long)crc);
     }
     ckpt_err e = text.err != CKPT_OK ? text.err : path.err;
     if (e == CKPT_OK) e = ckpt__file_replace(ckpt__buf_cstr(&path), text.data, text.len);
@@ -43575,6 +43578,7 @@ typedef struct ckpt__remote {
     char           ending[CKPT__INDEX_ENDING];
     ckpt__index_cleared cleared;        // guarded by the saver's lock
     ckpt__index    ledger;
+    uint64_t       began;               // the number of the last save before those of this process, where the ledger is partial
 } ckpt__remote;
 
 // Uploads that came though they had failed.
@@ -44198,7 +44202,7 @@ static void ckpt__remote_measure(ckpt__remote *r, const ckpt__index *local) {
 }
 
 // Adds to the ledger what was listed: what the copy knows with all that it says, the others by their time. A file of another size
-// is another file.
+// is another file. Those others may be any save, the best one too: the copy that told of them was lost, or never came.
 static ckpt_err ckpt__remote_adopt(ckpt__remote *r, const ckpt__index *listed, const ckpt__index *copy) {
     ckpt_err e = CKPT_OK;
     for (int pass = 0; pass < 2; pass++) {
@@ -44213,6 +44217,7 @@ static ckpt_err ckpt__remote_adopt(ckpt__remote *r, const ckpt__index *listed, c
             l.shown = NULL;
             l.upload = CKPT__UPLOAD_UPLOADED;
             l.found = false;
+            if (known < 0) l.remade = l.guessed = true;
             size_t at = known >= 0 ? ckpt__remote_place(&r->ledger, l.number) : ckpt__index_place_vague(&r->ledger, &l);
             e = ckpt__index_insert(&r->ledger, at, &l);
         }
@@ -49555,6 +49560,32 @@ static void ckpt__saver_ledger_there(const char *name, ckpt_err e, bool publishe
     ckpt__saver_away(s, false);
 }
 
+// Could the lines of a copy be those of this run's own saves? Their numbers would then be of two saves.
+static bool ckpt__saver_copy_collides(const ckpt__remote *r, const ckpt__index *copy) {
+    for (size_t i = 0; i < copy->count; i++) {
+        if (copy->lines[i].number > r->began && ckpt__index_find(&r->ledger, copy->lines[i].name) < 0) return true;
+    }
+    return false;
+}
+
+// The copy could not be read when the ledger was made again. One that is put over it must tell of what it tells: the next machine
+// would take the best one and those that are pinned for any. Without the turn; asks the store.
+static ckpt_err ckpt__saver_learn_copy(ckpt_saver *s, ckpt__remote *r, const char *name) {
+    ckpt__index copy;
+    ckpt_err e = ckpt__index_init(&copy, &s->allocator, s->root);
+    copy.best = s->best;
+    if (e == CKPT_OK) e = ckpt__remote_read_copy(r, name, &copy);
+    ckpt__saver_enter(s);
+    if (e == CKPT_OK && ckpt__saver_copy_collides(r, &copy))
+        e = ckpt__error_set(CKPT_EXISTS, "%s tells of later saves than this run went on from", name);
+    if (e == CKPT_OK) e = ckpt__remote_adopt(r, &copy, &copy);
+    r->ledger.partial = e != CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__index_write(&r->ledger);
+    ckpt__saver_leave(s);
+    ckpt__index_free(&copy);
+    return e;
+}
+
 // Hands over the ledger as it stands in its file: a newer one takes the place of one that waits. Without the turn.
 static ckpt_err ckpt__saver_copy_ledger(ckpt_saver *s, ckpt__remote *r) {
     ckpt__buf name, path;
@@ -49565,7 +49596,11 @@ static ckpt_err ckpt__saver_copy_ledger(ckpt_saver *s, ckpt__remote *r) {
     ckpt__buf_fmt(&path, "%s%s", s->root, r->ledger.file);
     ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
     ckpt_err e = up == NULL ? CKPT_NOMEM : path.err != CKPT_OK ? path.err : ckpt__saver_copy_name(s, r, &name);
-    if (e == CKPT_OK) {
+    ckpt_err learnt = e == CKPT_OK && r->ledger.partial ? ckpt__saver_learn_copy(s, r, name.data) : CKPT_OK;
+    if (learnt != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what is to be kept in %s is not noted there yet: %s", r->store->uri,
+                        ckpt__error_last.text);
+    if (e == CKPT_OK && learnt == CKPT_OK) {
         up->saver = s;
         up->to = r;
         item.name = name.data;
@@ -49580,7 +49615,7 @@ static ckpt_err ckpt__saver_copy_ledger(ckpt_saver *s, ckpt__remote *r) {
         ckpt__saver_leave(s);
         if (e != CKPT_OK) ckpt__saver_away(s, false);
     }
-    if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
+    if ((e != CKPT_OK || learnt != CKPT_OK) && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__buf_free(&name);
     ckpt__buf_free(&path);
     return ckpt__error_prefix(e, "cannot hand over what %s is to keep", r->store->uri);
@@ -49696,7 +49731,7 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     }
     bool last = published || !r->links || !r->alone;        // else its link comes by itself, and ends here too
     bool came = owed || (number != 0 && how == CKPT_OK && last);
-    bool copied = e == CKPT_OK && came && ckpt__remote_is_copied(r, &s->remote_rule);
+    bool copied = e == CKPT_OK && came && ckpt__remote_is_copied(r, &s->remote_rule) && (asks || !r->ledger.partial);
     if (e == CKPT_OK) e = ckpt__saver_retire_unpinned(s, &gone, false);     // the writer may be about to use a name again
     if (e != CKPT_OK) {
         ckpt__saver_put_back(s, &gone);
@@ -56035,6 +56070,21 @@ static void ckpt__resume_number(ckpt__index *ledger, const ckpt_timestamp *t, ui
     }
 }
 
+// Says what stays in a store because nothing tells what it is, and that pins may be lost.
+static void ckpt__resume_tell_unknown(const ckpt_saver *s, const ckpt__remote *r, const ckpt__index *copy, const char *name) {
+    size_t unknown = 0;
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        const ckpt__index_line *l = &r->ledger.lines[i];
+        unknown += !l->others && ckpt__index_may_stay(&s->remote_rule, l);
+    }
+    if (copy->damaged)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s is damaged: pins of what another machine has saved there may be lost",
+                        r->store->uri, name);
+    if (unknown > 0)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "of %llu checkpoints in %s nobody has noted which save they are, or their "
+                        "metric: any of them may be one to keep, and they stay", (unsigned long long)unknown, r->store->uri);
+}
+
 // A ledger that was lost with the folder is made again from a listing and the copy that lies in the store: rotation there must
 // know of all. The run goes on from the save of time t.
 static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
@@ -56051,15 +56101,13 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
         if (e == CKPT_OK) e = ckpt__remote_read_copy(r, name.data, &copy);
         if (e == CKPT_OK) e = ckpt__remote_adopt(r, &listed, &copy);        // else they stay there: one may be the best
     }
+    r->ledger.partial = e != CKPT_OK;
     ckpt__resume_anchor(s, r, t, number);
     ckpt__resume_number(&r->ledger, t, number);
     int there = ckpt__remote_find(&r->ledger, number), here = ckpt__remote_find(&s->index, number);
     bool pinned = there >= 0 && here >= 0 && number != 0 && r->ledger.lines[there].pinned;
     if (pinned) s->index.lines[here].pinned = true;             // where it was saved: the fetched one is the same checkpoint
-    if (copy.damaged || (copy.lost && (s->remote_rule.every > 0 || s->remote_rule.best != 0)))
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s is %s: of checkpoints that another machine has saved no metric, no pin "
-                        "and no number is known, and rotation there goes without", r->store->uri, name.data,
-                        copy.lost ? "missing" : "damaged");
+    if (e == CKPT_OK) ckpt__resume_tell_unknown(s, r, &copy, name.data);
     ckpt__buf_free(&name);
     ckpt__index_free(&listed);
     ckpt__index_free(&copy);
@@ -56103,6 +56151,7 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
         uint64_t there = ckpt__index_next_number(&s->remotes[k].ledger) - 1;
         if (there > s->number) s->number = there;
     }
+    for (int k = 0; k < s->remote_count; k++) s->remotes[k].began = s->number;
     ckpt__resume_discount_newer(s, i);
     if (s->leads) ckpt__resume_own(s, i < s->index.count ? s->index.lines[i].name : NULL, t);
 }

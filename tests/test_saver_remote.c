@@ -1696,7 +1696,7 @@ static void ledger_first(bucket *b) {
 }
 
 // A machine that has nothing keeps in the store what the one before kept there: a listing says nothing of metrics and pins, and
-// not which save of the run an object was. A copy of the ledger says it; without one the newest stay.
+// not which save of the run an object was. A copy of the ledger says it; without one all stay that may be one to keep.
 static void test_ledger_goes_along(void **state) {
     (void)state;
     for (int k = 0; k < 4; k++) {
@@ -1716,11 +1716,97 @@ static void test_ledger_goes_along(void **state) {
         run_check(m.r, 12);
         for (int i = 13; i <= 17; i++) save_wait(&m, i);        // 10 4 9 3 8: batch 14 is save 12
         ok(ckpt_saver_wait(m.r->s, 0));
-        assert_string_equal(bucket_names(b), util_fmt("run%%ba14.pt run%%ba16.pt run%%ba17.pt %srun%%ba8.pt run%%latest.pt.symlink",
-                                                      k < 2 ? "run%ba3.pt run%ba4.pt run%ba7.pt " : ""));
+        assert_string_equal(bucket_names(b), util_fmt("%srun%%ba14.pt run%%ba16.pt run%%ba17.pt run%%ba3.pt run%%ba4.pt run%%ba7.pt "
+                                                      "run%%ba8.pt run%%latest.pt.symlink", k < 2 ? "" : "run%ba10.pt "));
         remote_end(&m);
         bucket_end(b);
     }
+}
+
+// The next machine: goes on from batch `from`, and saves up to `last`.
+static void ledger_next(bucket *b, int from, int last, int heals_at) {
+    remote_run m;
+    ckpt_timestamp t;
+    ledger_run(&m, util_temp_dir(), b);
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, from);
+    for (int i = from + 1; i <= last; i++) {
+        if (i == 9 || i == 11) continue;
+        if (i == heals_at) bucket_fail(b, NULL, CKPT_OK, 0);
+        save_wait(&m, i);
+    }
+    remote_end(&m);
+}
+
+// The copy could not be read while a machine resumed, or for as long as it lived: what it puts there itself tells of all that the copy
+// told of, or it puts none, and the machine after it keeps what is to be kept.
+static void test_ledger_is_out_of_reach(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        bucket *b = bucket_new(NULL);
+        ledger_first(b);
+        const char *copy = bucket_ledger(b, "run/");
+        bucket_fail(b, util_fmt("size %s|get %s", copy, copy), k == 2 ? CKPT_AUTH : CKPT_NET, -1);
+        ledger_next(b, 12, 16, k == 0 ? 13 : k == 1 ? 15 : 0);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        assert_non_null(strstr(bucket_text(b, copy), "\"pinned\":true"));
+        ledger_next(b, 16, 19, 0);
+        const char *names = bucket_names(b);
+        assert_non_null(strstr(names, "run%ba3.pt"));
+        assert_non_null(strstr(names, "run%ba4.pt"));
+        assert_non_null(strstr(names, "run%ba7.pt"));
+        if (k < 2) assert_null(strstr(names, "run%ba10.pt"));
+        bucket_end(b);
+    }
+}
+
+// The same where the machine itself is started again: a ledger that is not complete is made again.
+static void test_partial_ledger_is_made_again(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir(), *copy;
+    remote_run m;
+    ckpt_timestamp t;
+    ledger_first(b);
+    copy = bucket_ledger(b, "run/");
+    for (int life = 0; life < 2; life++) {
+        if (life == 0) bucket_fail(b, util_fmt("size %s", copy), CKPT_NET, -1);
+        ledger_run(&m, dir, b);
+        ok(ckpt_saver_resume(m.r->s, &t));
+        run_check(m.r, 12 + 2 * life);
+        for (int i = 1; i <= 2; i++) save_wait(&m, 12 + 2 * life + i);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        remote_end(&m);
+    }
+    assert_string_equal(bucket_names(b), "run%ba14.pt run%ba15.pt run%ba16.pt run%ba3.pt run%ba4.pt run%ba7.pt run%ba8.pt "
+                                         "run%latest.pt.symlink");
+    for (const char *name = "ba3 ba4 ba7 ba8"; *name != 0; name += name[3] == 0 ? 3 : 4)
+        assert_non_null(strstr(bucket_text(b, copy), util_fmt("run/%.3s.pt", name)));
+    bucket_end(b);
+}
+
+// What a machine has put, and could not note in the store before it died, may be the best one.
+static void test_ledger_lags_behind(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m;
+    const char *dir = util_temp_dir();
+    ledger_run(&m, dir, b);
+    for (int i = 1; i <= 6; i++) save_wait(&m, i);
+    bucket_fail(b, util_fmt("put %s", bucket_ledger(b, "run/")), CKPT_NET, -1);
+    for (int i = 7; i <= 8; i++) {                          // the loss of 7 is the least
+        ckpt_timestamp at = at_batch(i);
+        run_set(m.r, i);
+        (void)!ckpt_saver_save(m.r->s, &at);
+        while (ckpt_saver_wait(m.r->s, 0) != CKPT_OK) {}
+    }
+    (void)!ckpt_saver_close(m.r->s, 0);
+    ckpt_state_free(&m.r->st);
+    (void)!ckpt_uploader_close(m.u, 0);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    ledger_next(b, 8, 14, 0);
+    assert_non_null(strstr(bucket_names(b), "run%ba7.pt"));
+    bucket_end(b);
 }
 
 // The checkpoint files that wait in the staging folder of `dir`.
@@ -4465,7 +4551,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_keep_none_same_name),
         cmocka_unit_test(test_remote_rotation), cmocka_unit_test(test_remote_rotation_of_two_runs),
         cmocka_unit_test(test_remote_rotation_in_a_copy),
-        cmocka_unit_test(test_ledger_goes_along),
+        cmocka_unit_test(test_ledger_is_out_of_reach), cmocka_unit_test(test_partial_ledger_is_made_again),
+        cmocka_unit_test(test_ledger_lags_behind), cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
         cmocka_unit_test(test_given_up_for_nothing),
