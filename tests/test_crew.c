@@ -3936,6 +3936,7 @@ static void idle(tr_rank *r, void *arg) {
         int steps = 0;
         ckpt_timestamp t = at_batch(0);
         int most = p->number == 1 ? 10 : 400000;
+        double begin = ckpt__os_now();
         while (steps < most) {
             t.batch++;
             TR_OK(r, ckpt_saver_batch_end(m->s, &t));
@@ -3943,7 +3944,7 @@ static void idle(tr_rank *r, void *arg) {
         }
         uint64_t calls = tr_calls(r) - before;
         if (p->number == 1) TR_CHECK(r, m->s->last.batch == 7);
-        else TR_CHECK(r, calls <= 430);
+        else TR_CHECK(r, (double)calls <= 430 + 10 * (ckpt__os_now() - begin));      // where steps take long: once a second
         // What one rank asks for after so fast a start is heard soon, counted in steps: they may be long ones by now.
         if (p->number != 1 && r->rank == 1) ckpt_saver_request(m->s);
         for (int i = 0; i < 1100 && p->number != 1; i++) {
