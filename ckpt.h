@@ -381,6 +381,7 @@
                   (pigz for gz where present), which are looked for when the saver is opened, or in-process: OPTIONS.
                   A program that runs tools must not ignore SIGCHLD, nor wait for children that it did not start. SIGHUP,
                   SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are kept from them: the program may answer with a save.
+                  On Linux a tool that hangs, as pigz does where it may start no more threads, is ended after a minute.
                   Floats hardly compress, and no compressor here keeps up with a disk: compress for slow storage only.
 
    Files of this library carry a CRC-32 for each entry and one for all the bytes between entries, so a changed byte
@@ -3744,12 +3745,19 @@ static uint64_t ckpt__os_load64(const uint64_t *counter) {
 
 //-- child processes -------------------------------------------------------------
 
+// Seconds until a child that waits for nothing but itself is ended. A test makes them fewer.
+#ifndef CKPT__OS_CHILD_HOPE
+    #define CKPT__OS_CHILD_HOPE 60.0
+#endif
+
 typedef struct ckpt__os_child {
-    int  pid;                       // 0: none, or reaped
-    int  err_fd;                    // an unnamed file that receives what the child says on stderr
-    int  status;                    // after ckpt__os_wait_child: its exit status, or minus the signal that killed it
-    char tool[64];
-    char said[256];                 // after ckpt__os_wait_child: the first line that it said on stderr
+    int    pid;                     // 0: none, or reaped
+    int    err_fd;                  // an unnamed file that receives what the child says on stderr
+    int    status;                  // after ckpt__os_wait_child: its exit status, or minus the signal that killed it
+    char   tool[64];
+    char   said[256];               // after ckpt__os_wait_child: the first line that it said on stderr
+    double looked, cpu, idle;       // at the last look: when it was, the processor time of the child, seconds without any
+    bool   hung;                    // that is why it was ended
 } ckpt__os_child;
 
 // Makes both ends close-on-exec and moves them away from 0, 1 and 2; after a failure both are closed.
@@ -4004,11 +4012,72 @@ static void ckpt__os_child_said(const ckpt__os_child *c, char *line, size_t cap)
     (void)snprintf(line, cap, "%.*s", (int)strcspn(from, "\r\n"), from);
 }
 
+// Has the child ended? Does not block, and leaves it to ckpt__os_wait_child, which does not block then.
+static bool ckpt__os_child_ended(const ckpt__os_child *c) {
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    if (c->pid <= 0) return true;
+    if (CKPT__SYS(waitid)(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return errno != EINTR;
+    return info.si_pid != 0;
+}
+
+#if defined(__linux__)
+// Fails for a thread that waits for anything but another thread of its process: input, a disk, a child, a signal, a processor.
+static ckpt_err ckpt__os_thread_waits(const char *name, void *user) {
+    char path[128], place[32];
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%.20s/wchan", *(const int *)user, name);
+    ckpt__os_proc_text(path, place, sizeof place);
+    return strncmp(place, "futex", 5) == 0 ? CKPT_OK : CKPT_IO;
+}
+#endif
+
+// Do all threads of a process wait for one another? False where the system does not say.
+static bool ckpt__os_waits_for_itself(int pid) {
+#if defined(__linux__)
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/task", pid);
+    return ckpt__os_list(path, ckpt__os_thread_waits, &pid) == CKPT_OK;
+#else
+    (void)pid;
+    return false;
+#endif
+}
+
+// Seconds of processor time that a process has had, in nanoseconds; 0: nobody knows.
+static double ckpt__os_cpu_time(int pid) {
+#if defined(__linux__)
+    clockid_t id;
+    if (clock_getcpuclockid((pid_t)pid, &id) == 0) return ckpt__os_clock(id);
+#else
+    (void)pid;
+#endif
+    return 0.0;
+}
+
+// Asked at least once a second while a child is waited for: is there nothing to wait for? pigz, which may not start its threads,
+// says so and waits for them for ever. One that is slow runs now and then, or waits for a disk. A time in which this process was
+// itself stopped counts for one second.
+static bool ckpt__os_child_hangs(ckpt__os_child *c) {
+    double now = ckpt__os_now(), cpu = ckpt__os_cpu_time(c->pid), passed = now - c->looked;
+    c->idle = cpu > c->cpu ? 0.0 : c->idle + (passed < 1.0 ? passed : 1.0);
+    c->looked = now;
+    c->cpu = cpu;
+    if (c->idle < CKPT__OS_CHILD_HOPE || !ckpt__os_waits_for_itself(c->pid)) return false;
+    c->hung = CKPT__SYS(kill)((pid_t)c->pid, SIGKILL) == 0;
+    return c->hung;
+}
+
+// Has the child ended, or been ended by this call because it hangs?
+static bool ckpt__os_child_is_over(ckpt__os_child *c) {
+    return ckpt__os_child_ended(c) || ckpt__os_child_hangs(c);
+}
+
 // Waits for the child's end and reaps it. An exit status other than 0, or a signal, is CKPT_IO with what the child said.
 static ckpt_err ckpt__os_wait_child(ckpt__os_child *c) {
     if (c->pid <= 0) return CKPT_OK;
     int status = 0;
     pid_t r;
+    for (double pause = 0.0005; !ckpt__os_child_is_over(c); pause = pause < 0.01 ? 2 * pause : pause) ckpt__os_sleep(pause);
     do r = CKPT__SYS(waitpid)((pid_t)c->pid, &status, 0); while (r < 0 && errno == EINTR);
     int why = errno;
     c->pid = 0;
@@ -4022,6 +4091,10 @@ static ckpt_err ckpt__os_wait_child(ckpt__os_child *c) {
         return ckpt__error_set(CKPT_IO, "cannot learn whether %s succeeded: the program ignores SIGCHLD, or waits for any child",
                                c->tool);
     if (r < 0) return ckpt__os_fail(why, "wait for", c->tool);
+    if (WIFSIGNALED(status) && c->hung)
+        return ckpt__error_set(CKPT_IO, "%s hung and was ended: for %.0f s it only waited for threads of its own, as when it may "
+                               "start no more of them (ulimit -u, or the limit of a container)%s%s", c->tool,
+                               (double)CKPT__OS_CHILD_HOPE, colon, said);
     if (WIFSIGNALED(status))
         return ckpt__error_set(CKPT_IO, "%s was killed by signal %d%s%s", c->tool, WTERMSIG(status), colon, said);
     if (WEXITSTATUS(status) == 127 && said[0] == 0) return ckpt__error_set(CKPT_IO, "%s could not be run", c->tool);
@@ -4029,26 +4102,17 @@ static ckpt_err ckpt__os_wait_child(ckpt__os_child *c) {
     return ckpt__error_set(CKPT_IO, "%s failed with status %d%s%s", c->tool, WEXITSTATUS(status), colon, said);
 }
 
-// Has the child ended? Does not block, and leaves it to ckpt__os_wait_child, which does not block then.
-static bool ckpt__os_child_ended(const ckpt__os_child *c) {
-    siginfo_t info;
-    memset(&info, 0, sizeof info);
-    if (c->pid <= 0) return true;
-    if (CKPT__SYS(waitid)(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return errno != EINTR;
-    return info.si_pid != 0;
-}
-
 // Reads what the child writes to a pipe; *got is 0 at the end. The pipe alone does not always show that: a process that was
 // forked between its making and the child's start holds the child's end too, for as long as it lives.
-static ckpt_err ckpt__os_read_child(const ckpt__os_child *c, int fd, void *dst, size_t size, size_t *got) {
+static ckpt_err ckpt__os_read_child(ckpt__os_child *c, int fd, void *dst, size_t size, size_t *got) {
     *got = 0;
     while (!ckpt__os_readable(fd, 1.0))
-        if (ckpt__os_child_ended(c) && !ckpt__os_readable(fd, 0)) return CKPT_OK;
+        if (ckpt__os_child_is_over(c) && !ckpt__os_readable(fd, 0)) return CKPT_OK;
     return ckpt__os_read(fd, dst, size, got, c->tool);
 }
 
 // Writes everything to the child's end of ckpt__os_channel. A child that has ended is an error here too when others hold its end.
-static ckpt_err ckpt__os_write_child(const ckpt__os_child *c, int fd, const void *src, size_t size) {
+static ckpt_err ckpt__os_write_child(ckpt__os_child *c, int fd, const void *src, size_t size) {
     ckpt__os_pipe_guard guard;
     size_t done = 0;
     int why = 0;
@@ -4058,7 +4122,7 @@ static ckpt_err ckpt__os_write_child(const ckpt__os_child *c, int fd, const void
         if (n > 0) done += (size_t)n;
         else if (n == 0) why = EIO;
         else if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) why = errno;
-        else if (errno != EINTR && !ckpt__os_poll(fd, POLLOUT, 1.0) && ckpt__os_child_ended(c)) why = EPIPE;
+        else if (errno != EINTR && !ckpt__os_poll(fd, POLLOUT, 1.0) && ckpt__os_child_is_over(c)) why = EPIPE;
     }
     ckpt__os_release_sigpipe(&guard);
     return why == 0 ? CKPT_OK : ckpt__os_fail(why, "write", c->tool);

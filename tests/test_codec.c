@@ -4,8 +4,11 @@
 #define CKPT_NO_REMOTE
 #endif
 #define CKPT_IMPLEMENTATION
+#define CKPT__OS_CHILD_HOPE child_hope
+static double child_hope = 60.0;
 #include "../ckpt.h"
 #include "util.h"
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -732,6 +735,66 @@ static void test_forgotten_children(void **state) {
     with_path(util_fmt("%s:%s", dir, getenv("PATH")), forgets, dir);
 }
 
+//-- tools that hang -----------------------------------------------------------------
+
+static const char *hang_when;           // "at once", or "at the end" of the input
+
+static void *hang_thread(void *lock) {
+    pthread_mutex_lock((pthread_mutex_t *)lock);
+    return lock;
+}
+
+// This program when it is run as a tool: its two threads wait for one another, as those of pigz that may not start more of them.
+static int hang(void) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char block[65536];
+    pthread_t thread;
+    if (strcmp(getenv("HANG_WHEN"), "at the end") == 0) while (read(0, block, sizeof block) > 0) {}
+    (void)!write(2, "no more threads\n", 16);
+    pthread_mutex_lock(&lock);
+    if (pthread_create(&thread, NULL, hang_thread, &lock) != 0) return 9;
+    return pthread_join(thread, NULL);
+}
+
+static void hung(const char *dir) {
+    ckpt__codec c = by_tool("zst");
+    const char *path = util_join(dir, "x");
+    got g;
+    memset(&g, 0, sizeof g);
+    setenv("HANG_WHEN", hang_when, 1);
+    expect(encode(&c, path, sample(3000000), 3000000, 50000) == CKPT_IO);
+    expect(strstr(ckpt_last_error(), "zstd hung") != NULL && strstr(ckpt_last_error(), ": no more threads") != NULL);
+    util_write_text(path, "text");
+    expect(decode(&c, path, &g) == CKPT_NOMEM && strstr(ckpt_last_error(), "zstd hung") != NULL);       // it says nothing of the file
+    expect(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
+}
+
+// One that is silent for longer, and waits for something: the child of a shell.
+static void slow(const char *dir) {
+    ckpt__codec c = by_tool("zst");
+    expect(encode(&c, util_join(dir, "x"), sample(3000000), 3000000, 50000) == CKPT_OK);
+}
+
+static void test_hung(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    fake(dir, "zstd", "sleep 2; cat");
+    child_hope = 0.5;
+    with_path(util_fmt("%s:%s", dir, getenv("PATH")), slow, dir);
+#if defined(__linux__) && !defined(UTIL_TSAN)           // its runtime has a thread of its own, which sleeps and wakes
+    static const char *const whens[] = { "at once", "at the end" };
+    char self[4096];
+    assert_non_null(realpath("/proc/self/exe", self));
+    for (int i = 0; i < 2 && access("/proc/self/task", X_OK) == 0 && access("/proc/self/wchan", R_OK) == 0; i++) {
+        dir = util_temp_dir();
+        assert_int_equal(symlink(self, util_join(dir, "zstd")), 0);
+        hang_when = whens[i];
+        with_path(util_fmt("%s:%s", dir, getenv("PATH")), hung, dir);
+    }
+#endif
+    child_hope = 60.0;
+}
+
 static int allocations, allowed, balance;
 
 static void *stingy(void *ptr, size_t old_size, size_t new_size, void *user) {
@@ -778,7 +841,8 @@ static void test_no_memory(void **state) {
     assert_no_children();
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argc;
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_case_tables), cmocka_unit_test(test_tar_modes),    cmocka_unit_test(test_magic),
         cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated), cmocka_unit_test(test_words_of_reading),
@@ -788,7 +852,9 @@ int main(void) {
         cmocka_unit_test(test_bad_tools), cmocka_unit_test(test_unreadable),
         cmocka_unit_test(test_short_libraries),   cmocka_unit_test(test_early_stop),   cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_warnings),    cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_forked),
-        cmocka_unit_test(test_held),        cmocka_unit_test(test_forgotten_children)
+        cmocka_unit_test(test_held),        cmocka_unit_test(test_forgotten_children),
+        cmocka_unit_test(test_hung)
     };
+    if (strcmp(ckpt__os_path_base(argv[0]), "zstd") == 0) return hang();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
