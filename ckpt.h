@@ -1175,7 +1175,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_close(ckpt_saver *s, double timeou
 typedef struct ckpt_saver_counts {      // since the open
     uint64_t saved, saved_bytes;        // durable checkpoints
     uint64_t uploaded, uploaded_bytes;  // confirmed by stores; a checkpoint counts once for each destination
-    uint64_t pending, failed;           // uploads
+    uint64_t pending, failed;           // pending: uploads and removals that have not ended; one that is given up because newer
+                                        // ones wait, or has failed and is tried again later, is none. failed: uploads
     uint64_t removed;                   // remote objects that rotation took away
     uint64_t requests, retries;         // of the saver's own uploader, as the next
     double   stalled_s;                 // seconds that its threads waited on behalf of the server
@@ -1508,7 +1509,8 @@ typedef struct ckpt_uploader ckpt_uploader;
 typedef struct ckpt_transfer_stats {    // counted since the open
     uint64_t files, bytes;              // confirmed by the store
     uint64_t requests, retries;
-    uint64_t pending, failed;           // files; failed: less those that were uploaded after all
+    uint64_t pending, failed;           // files; pending: to be sent or removed, and not replaced by a newer one; failed:
+                                        // less those that were uploaded after all
     double   stalled_s;                 // seconds that workers waited on behalf of the server: back-off, Retry-After
     double   waited_s;                  // seconds that calls of the owner blocked
 } ckpt_transfer_stats;
@@ -39310,6 +39312,7 @@ typedef struct ckpt__upload {
     // that name came first, or the uploader was closed first. CKPT_EXISTS: the object is somebody else's, for good. Not for an
     // abandoned ticket, nor once disowned. NULL: none
     void      (*done)(const char *name, ckpt_err e, bool published, void *user);
+    void      (*given_up)(void *user);  // before that, once it is certain that this file will not be sent; NULL: none
     void       *user;
 } ckpt__upload;
 
@@ -39376,6 +39379,7 @@ typedef struct ckpt__uploader_item {
     ckpt__meter  meter;
     ckpt__uploader_told *told;          // NULL: nobody is told
     void       (*done)(const char *name, ckpt_err e, bool published, void *user);
+    void       (*given_up)(void *user);
     void        *user;
     // of an early one, guarded by the uploader's lock
     ckpt__body   body;
@@ -39648,6 +39652,7 @@ static ckpt_err ckpt__uploader_fill(const ckpt_uploader *u, ckpt__uploader_item 
     it->made = up->made > 0 ? (uint64_t)(up->made * 1e6) : 0;
     it->wary = up->wary;
     it->done = up->done;
+    it->given_up = up->given_up;
     it->user = up->user;
     it->link_name = ckpt__uploader_keep(u, up->link_name, &e);
     it->link_text = ckpt__uploader_keep(u, up->link_name != NULL ? up->link_text : NULL, &e);
@@ -41402,6 +41407,7 @@ static ckpt_err ckpt__uploader_give_up(ckpt_uploader *u, ckpt__uploader_item *it
 static void ckpt__uploader_supersede(ckpt_uploader *u, ckpt__uploader_item *old) {
     ckpt__error_record kept;
     ckpt__error_take(&kept);
+    if (old->done != NULL && old->given_up != NULL) old->given_up(old->user);
     bool begun = (old->sent.upload_id.len > 0 || old->left || ckpt__uploader_hides(u, old)) && !old->confirmed;
     old->next = old->prev = NULL;
     old->withdrawn = false;
@@ -43072,6 +43078,20 @@ static ckpt_err ckpt__uploader_close(ckpt_uploader *u, double timeout_s) {
     return e;
 }
 
+// Does it count among what is pending? What is to be settled of one that was given up is work, and no file.
+static size_t ckpt__uploader_counts(const ckpt__uploader_item *it) {
+    return it != NULL && it->kind != CKPT__UPLOADER_SETTLE ? 1 : 0;
+}
+
+static size_t ckpt__uploader_count_pending(const ckpt_uploader *u) {
+    size_t n = 0;
+    for (size_t i = 0; i < u->slot_cap && u->waiting + u->running > 0; i++) {
+        for (const ckpt__uploader_slot *s = u->slots[i]; s != NULL; s = s->next)
+            n += ckpt__uploader_counts(s->running) + ckpt__uploader_counts(s->waiting);
+    }
+    return n;
+}
+
 static void ckpt__uploader_stats(const ckpt_uploader *cu, ckpt_transfer_stats *out) {
     ckpt_uploader *u;
     memcpy(&u, &cu, sizeof u);          // only its lock is written to
@@ -43082,7 +43102,7 @@ static void ckpt__uploader_stats(const ckpt_uploader *cu, ckpt_transfer_stats *o
     ckpt__os_mutex_lock(&u->lock);
     out->files = u->files;
     out->bytes = u->bytes;
-    out->pending = u->waiting + u->running;
+    out->pending = ckpt__uploader_count_pending(u);
     out->failed = u->failed;
     out->waited_s = u->waited;
     ckpt__os_mutex_unlock(&u->lock);
@@ -48226,6 +48246,7 @@ typedef struct ckpt__saver_shared {
     bool               writer_runs, sweeper_runs;
     bool               turn;            // somebody changes the index or a ledger
     size_t             away;            // uploads and removals that have not ended
+    size_t             given_up;        // of those, uploads that will not be sent: what is left of them is being settled
     ckpt__error_record first, unreported;
     uint64_t           finished;        // saves that the writer has done with
     ckpt_err           ended[2];        // how the last two ended, by whether their number is odd
@@ -49300,8 +49321,31 @@ typedef struct ckpt__saver_upload {
     bool          bare;                 // nor is there anything beside it for those that read no listing
     bool          told;                 // it is removed because all ranks were told so
     bool          known;                // it is removed, though the store has refused that before
+    bool          given_up;             // it will not be sent
     ckpt__saver_rest *rest;             // if it was to show whether the store removes: has the rest removed; or NULL
 } ckpt__saver_upload;
+
+// A newer one is sent in its place, or enough newer ones wait: it is pending no longer, though its end is still to come.
+static void ckpt__saver_is_given_up(void *user) {
+    ckpt__saver_upload *up = (ckpt__saver_upload *)user;
+    ckpt__saver_shared *sh = up->saver->shared;
+    ckpt__os_mutex_lock(&sh->lock);
+    up->given_up = true;
+    sh->given_up++;
+    ckpt__os_mutex_unlock(&sh->lock);
+}
+
+// What an uploader was asked for has ended. Who waits for that may free the saver at once.
+static void ckpt__saver_end_upload(ckpt__saver_upload *up) {
+    ckpt__saver_shared *sh = up->saver->shared;
+    bool given_up = up->given_up;
+    ckpt__mem_free(&up->saver->allocator, up, sizeof *up);
+    ckpt__os_mutex_lock(&sh->lock);
+    sh->away--;
+    if (given_up) sh->given_up--;
+    ckpt__os_cond_broadcast(&sh->changed);
+    ckpt__os_mutex_unlock(&sh->lock);
+}
 
 // The state of a checkpoint is the one of its slowest upload. With the turn.
 static void ckpt__saver_weigh(ckpt_saver *s, uint64_t number) {
@@ -49381,8 +49425,7 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     if (wrote != CKPT_OK && wrote != CKPT_CANCELLED) ckpt__saver_note_failure(s, true);
     if (gone) (void)ckpt__os_add64(&s->shared->removed, 1);
     if (up->told) ckpt__saver_note_removal(s, e);
-    ckpt__mem_free(&s->allocator, up, sizeof *up);
-    ckpt__saver_away(s, false);
+    ckpt__saver_end_upload(up);
 }
 
 // What is to be removed, as the ledger has it. False: there is another of that name by now. With the turn.
@@ -49620,8 +49663,7 @@ static void ckpt__saver_ledger_there(const char *name, ckpt_err e, bool publishe
         (void)ckpt__error_prefix(e, "the store does not know what is to be kept there");
         ckpt__saver_note_upload_failure(s, up->to);
     }
-    ckpt__mem_free(&s->allocator, up, sizeof *up);
-    ckpt__saver_away(s, false);
+    ckpt__saver_end_upload(up);
 }
 
 // Could the lines of a copy be those of this run's own saves? Their numbers would then be of two saves.
@@ -49672,6 +49714,7 @@ static ckpt_err ckpt__saver_copy_ledger(ckpt_saver *s, ckpt__remote *r) {
         item.beside = s->root;
         item.overwrite = item.durable = true;
         item.done = ckpt__saver_ledger_there;
+        item.given_up = ckpt__saver_is_given_up;
         item.user = up;
         ckpt__saver_away(s, true);
         ckpt__saver_enter(s);           // the file stays what it is meanwhile
@@ -49828,8 +49871,7 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
         (void)ckpt__error_prefix(done, "a checkpoint is uploaded, but not all that follows is done");
         ckpt__saver_note_failure(s, true);
     }
-    ckpt__mem_free(&s->allocator, up, sizeof *up);
-    ckpt__saver_away(s, false);
+    ckpt__saver_end_upload(up);
 }
 
 // A checkpoint made ready for one destination.
@@ -49884,6 +49926,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     p->item.made = line->inherited ? line->saved_at : 0;
     p->item.saved_at = line->saved_at;
     p->item.done = ckpt__saver_uploaded;
+    p->item.given_up = ckpt__saver_is_given_up;
     p->item.user = p->up;
     p->ready = true;
     return CKPT_OK;
@@ -49961,8 +50004,7 @@ static void ckpt__saver_tar_linked(const char *name, ckpt_err e, bool published,
         ckpt_err done = ckpt__saver_arrive(s, up->to, up->number, e, published, true);
         if (done != CKPT_OK) ckpt__saver_note_failure(s, true);
     }
-    ckpt__mem_free(&s->allocator, up, sizeof *up);
-    ckpt__saver_away(s, false);
+    ckpt__saver_end_upload(up);
 }
 
 // TARS: all ranks have a save in a store: each one's latest there leads to it from now on.
@@ -49986,6 +50028,7 @@ static ckpt_err ckpt__saver_link_tar(ckpt_saver *s, ckpt__remote *r, uint64_t nu
         p.item.overwrite = true;
         p.item.link_name = p.link.data;
         p.item.done = ckpt__saver_tar_linked;
+        p.item.given_up = ckpt__saver_is_given_up;
         ckpt__saver_away(s, true);
         e = ckpt__uploader_add(r->uploader, &p.item);
         if (e != CKPT_OK) ckpt__saver_away(s, false);
@@ -52468,8 +52511,7 @@ static void ckpt__saver_flew(const char *name, ckpt_err e, bool published, void 
     ckpt__os_mutex_unlock(&sh->lock);
     if (lost && e == CKPT_OK) ckpt__saver_take_back(s, f);
     if (lost) ckpt__saver_flight_free(s, f);
-    ckpt__mem_free(&s->allocator, up, sizeof *up);
-    ckpt__saver_away(s, false);
+    ckpt__saver_end_upload(up);
 }
 
 // This rank's object was looked for. On a worker's thread.
@@ -52490,8 +52532,7 @@ static void ckpt__saver_seen(const char *name, ckpt_err e, bool there, void *use
     ckpt__os_mutex_unlock(&s->shared->lock);
     if (lost && !gone) ckpt__saver_take_back(s, f);
     if (lost) ckpt__saver_flight_free(s, f);
-    ckpt__mem_free(&s->allocator, up, sizeof *up);
-    ckpt__saver_away(s, false);
+    ckpt__saver_end_upload(up);
 }
 
 // Has this rank's object looked for again: what waited for another rank's store for hours may have been taken for a save that was
@@ -52555,6 +52596,7 @@ static ckpt_err ckpt__saver_fly(ckpt_saver *s, ckpt__remote *r, const ckpt__inde
         item.has_crc = f != NULL && f->has_crc;
         item.crc = f != NULL ? f->crc : 0;
         item.done = ckpt__saver_flew;
+        item.given_up = ckpt__saver_is_given_up;
         item.user = up;
         if (f != NULL) f->state = CKPT__PART_BUSY;
         ckpt__saver_away(s, true);
@@ -53059,8 +53101,7 @@ static void ckpt__saver_disown(ckpt_saver *s) {
         for (int i = 0; i < s->remote_count; i++) {
             ckpt_uploader *u = s->remotes[i].uploader;
             for (void *up; u != NULL && (up = ckpt__uploader_disown(u, s, ckpt__saver_hears_of)) != NULL;) {
-                ckpt__mem_free(&s->allocator, up, sizeof(ckpt__saver_upload));
-                ckpt__saver_away(s, false);
+                ckpt__saver_end_upload((ckpt__saver_upload *)up);
             }
         }
         ckpt__os_mutex_lock(&sh->lock);
@@ -53359,7 +53400,7 @@ static void ckpt__saver_stats(const ckpt_saver *s, ckpt_saver_counts *out) {
     out->waited_s = (double)ckpt__os_load64(&sh->waited_us) * 1e-6;
     if (s->pid != ckpt__os_pid()) return;
     ckpt__os_mutex_lock(&sh->lock);
-    out->pending = sh->away;
+    out->pending = sh->away - sh->given_up;
     ckpt__os_mutex_unlock(&sh->lock);
     if (s->remote_count == 0 || !s->remotes[0].own || s->remotes[0].uploader == NULL) return;
     ckpt_transfer_stats t;

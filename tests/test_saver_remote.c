@@ -1883,6 +1883,12 @@ static void test_store_too_slow(void **state) {
             for (int k = 0; i == 1 && k < 60000 && !bucket_is_busy(b); k++) usleep(1000);
         }
         assert_int_equal(staged_in(dir), 7);    // the first is on its way; 13, 14; 4, 8, 12; 11 is the best
+        ckpt_saver_counts c;
+        ckpt_transfer_stats all;
+        ckpt_saver_stats(m.r->s, &c);
+        ckpt_uploader_stats(m.u, &all);
+        assert_int_equal(c.pending, 7);         // and nothing that was given up
+        assert_int_equal(all.pending, 7);
         bucket_hold(b, false);
         ok(ckpt_saver_wait(m.r->s, 0));
         ok(ckpt_saver_wait(m.r->s, 0));
@@ -1893,10 +1899,10 @@ static void test_store_too_slow(void **state) {
         assert_int_equal(staged_in(dir), 0);
         if (none) assert_string_equal(names_in(dir), "ba11.pt ba12.pt ba4.pt ba8.pt");
         else assert_string_equal(names_in(dir), "ba11.pt ba12.pt ba14.pt ba4.pt ba8.pt latest.pt");
-        ckpt_saver_counts c;
         ckpt_saver_stats(m.r->s, &c);
         assert_int_equal(c.uploaded, 7);
         assert_int_equal(c.failed, 0);
+        assert_int_equal(c.pending, 0);
         remote_end(&m);
         bucket_end(b);
     }
