@@ -1163,9 +1163,9 @@ CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
 // how many; *paths (may be NULL) is valid until the next call on the saver.
 CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **paths);
 // Blocks until all that was asked for is durable, linked and rotated, uploaded everywhere and published. timeout_s 0 or less:
-// no limit; else CKPT_TIMEOUT, and the work goes on. Returns a background failure that was not returned yet. What one of
-// `uploaders` has failed to upload was told, and is not waited for: it is tried again in its time (see ckpt_uploader_desc), at
-// once by ckpt_uploader_wait, and by ckpt_uploader_close.
+// no limit; else CKPT_TIMEOUT, and the work goes on; of several ranks the shortest limit is that of all. Returns a background
+// failure that was not returned yet. What one of `uploaders` has failed to upload was told, and is not waited for: it is tried
+// again in its time (see ckpt_uploader_desc), at once by ckpt_uploader_wait, and by ckpt_uploader_close.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s);
 // Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one
 // that was returned before; one that was CKPT_TIMEOUT, of an upload or of a hook, is CKPT_NET here.
@@ -58097,6 +58097,14 @@ static ckpt_err ckpt__crew_check_stalled(ckpt_saver *s) {
                                                            "%s is not published yet", f->line.name));
 }
 
+// All ranks stop waiting when one does. `own`: it is this one.
+static ckpt_err ckpt__crew_is_late(const ckpt_saver *s, bool own, double timeout_s) {
+    static const char going[] = "are still being written, uploaded or deleted";
+    if (own) return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s %s after %g s", s->root, going, timeout_s);
+    return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s %s, and another rank, whose timeout is shorter, does not wait any "
+                           "longer", s->root, going);
+}
+
 // Until nothing is on its way on any rank, or somebody's time is up: *late, and CKPT_TIMEOUT, which may also be a failure's code.
 static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool *late) {
     int64_t w[CKPT__CREW_WORDS];
@@ -58156,9 +58164,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         }
         *late = w[CKPT__CREW_LATE] != 0;
         if (*late) ckpt__crew_leave_untold(s, &first);
-        if (*late)
-            return ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being written, uploaded or deleted after %g s",
-                                   s->root, timeout_s);
+        if (*late) return ckpt__crew_is_late(s, say.late, timeout_s);
     }
 }
 
