@@ -53889,9 +53889,9 @@ static ckpt_err ckpt__loader_open(ckpt_file **f, ckpt__loader_local *l, const ck
     return e;
 }
 
-// Brings it and opens it: again when it is gone and the path leads on by then. ckpt__loader_local_free follows in any case.
-static ckpt_err ckpt__loader_bring_open(ckpt_file **f, ckpt__loader_local *l, const char *path, const ckpt_on_progress *progress,
-                                        const ckpt_allocator *a) {
+// Brings it and opens it: again when it is gone and the path leads on by then.
+static ckpt_err ckpt__loader_bring_newest(ckpt_file **f, ckpt__loader_local *l, const char *path,
+                                          const ckpt_on_progress *progress, const ckpt_allocator *a) {
     for (int rounds = CKPT__LOADER_ROUNDS; ; rounds--) {
         ckpt__loader_local now;
         ckpt__error_record kept;
@@ -53908,6 +53908,15 @@ static ckpt_err ckpt__loader_bring_open(ckpt_file **f, ckpt__loader_local *l, co
         ckpt__loader_local_free(l);
         ckpt__loader_local_init(l, a);
     }
+}
+
+// The same for a check, which has its last report here when it ends with what was fetched being none. ckpt__loader_local_free
+// follows in any case.
+static ckpt_err ckpt__loader_bring_open(ckpt_file **f, ckpt__loader_local *l, const char *path, const ckpt_on_progress *progress,
+                                        const ckpt_allocator *a) {
+    ckpt_err e = ckpt__loader_bring_newest(f, l, path, progress, a);
+    if (e != CKPT_OK && l->fetched) ckpt__engine_tell_end(progress, "verify", l->path.data, 0, e);
+    return e;
 }
 
 //-- load ------------------------------------------------------------------------

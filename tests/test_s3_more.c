@@ -538,6 +538,42 @@ static void test_archived(void **state) {
     net_stop(&server);
 }
 
+static void on_no_checkpoint(net_request *r, void *user) {
+    static const char body[] = "this is no checkpoint";
+    (void)user;
+    net_reply(r, 200, "ETag: \"x\"\r\n", strcmp(r->method, "HEAD") == 0 ? NULL : body, sizeof body - 1);
+}
+
+static void count_ends(const ckpt_progress *p, void *user) {
+    ckpt_progress *last = (ckpt_progress *)user;
+    last->attempt += p->finished;
+    last->err = p->err;
+}
+
+// What is fetched whole and turns out to be none has its last report, as what cannot be fetched has.
+static void test_no_checkpoint(void **state) {
+    (void)state;
+    net_server server;
+    ckpt_progress last;
+    ckpt_on_progress hook = { count_ends, &last };
+    ckpt_convert_desc c;
+    memset(&last, 0, sizeof last);
+    memset(&c, 0, sizeof c);
+    net_start(&server, on_no_checkpoint, NULL);
+    setenv("S3_ENDPOINT_URL", server.url, 1);
+    setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "verySecretKey", 1);
+    is(ckpt_verify("s3://bucket/x.safetensors", &hook), CKPT_CORRUPT);
+    assert_int_equal(last.attempt, 1);
+    assert_int_equal(last.err, CKPT_CORRUPT);
+    c.from = "s3://bucket/x.safetensors";
+    c.to = util_join(home, "x.pt");
+    c.progress = hook;
+    is(ckpt_convert(&c), CKPT_CORRUPT);
+    assert_int_equal(last.attempt, 2);
+    net_stop(&server);
+}
+
 // What has no size that is known beforehand is no file to put: it would become an empty object, or wait for ever.
 static void test_no_regular_file(void **state) {
     (void)state;
@@ -564,7 +600,7 @@ int main(void) {
         cmocka_unit_test_setup(test_program_that_does_not_end, fresh), cmocka_unit_test_setup(test_empty_texts, fresh),
         cmocka_unit_test_setup(test_ca_bundle, fresh), cmocka_unit_test_setup(test_fips, fresh),
         cmocka_unit_test_setup(test_lists_without_tokens, fresh), cmocka_unit_test_setup(test_archived, fresh),
-        cmocka_unit_test_setup(test_no_regular_file, fresh),
+        cmocka_unit_test_setup(test_no_regular_file, fresh), cmocka_unit_test_setup(test_no_checkpoint, fresh),
     };
     return cmocka_run_group_tests_name("s3_more", tests, NULL, NULL);
 }
