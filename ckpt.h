@@ -1678,18 +1678,18 @@ static void ckpt__error_trim(char *text, size_t len) {
 }
 
 // Leaves the password of an address out, whoever wrote the sentence, as libcurl may: "sftp://me:word@host" becomes
-// "sftp://me:***@host". A port before an '@' of the path is none.
+// "sftp://me:***@host". A port before an '@' of the path is none, nor are the colons of an IPv6 address.
 static void ckpt__error_hide(char *text) {
     for (char *p = strstr(text, "://"); p != NULL; p = strstr(p, "://")) {
         p += 3;
         const char *end = p + strcspn(p, " \t\r\n'\"");
         char *word = p + strcspn(p, ":@/?#"), *at = NULL;
-        if (*word++ != ':' || word > end) continue;
+        if (*p == '[' || *word++ != ':' || word > end) continue;
         for (char *q = word; q < end; q++) {
             if (*q == '@') at = q;
         }
         size_t digits = strspn(word, "0123456789");
-        if (at == NULL || (digits > 0 && word[digits] == '/')) continue;
+        if (at == NULL || (digits > 0 && digits < 6 && word[digits] == '/')) continue;
         size_t stars = at - word < 3 ? (size_t)(at - word) : 3;
         memset(word, '*', stars);
         memmove(word + stars, at, strlen(at) + 1);

@@ -872,7 +872,8 @@ static void test_password_hidden(void **unused) {
     // Whoever writes a sentence: a port, and an '@' behind it, are no password.
     static const char *const rows[][2] = { { "x 'http://u:w/@1@h:1/p' y", "x 'http://u:***@h:1/p' y" }, { "a://u:w@h b://:@", "a://u:*@h b://:@" },
         { "s3://h:9000/a@b", "s3://h:9000/a@b" }, { "s3://k@h:9000/a@b", "s3://k@h:9000/a@b" }, { "a://h: b@c ://u:12@h", "a://h: b@c ://u:**@h" },
-        { "://", "://" }, { "a://u:1234", "a://u:1234" }, { "a://h/x:b@c", "a://h/x:b@c" }, { "a://u:12/w@h", "a://u:12/w@h" } };
+        { "://", "://" }, { "a://u:1234", "a://u:1234" }, { "a://h/x:b@c", "a://h/x:b@c" }, { "a://u:12/w@h", "a://u:12/w@h" },
+        { "a://u:123456/w@h", "a://u:***@h" }, { "http://[::1]:80/a@b", "http://[::1]:80/a@b" }, { "a://u:pass@[::1]:80/x", "a://u:***@[::1]:80/x" } };
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         (void)ckpt__error_set(CKPT_IO, "%s", rows[i][0]);
         assert_string_equal(ckpt_last_error(), rows[i][1]);
