@@ -60077,7 +60077,29 @@ typedef struct ckpt__folder_change {
     int                rank;        // whose index it is
     const ckpt_gc_desc *gc;         // for its hook; may be NULL
     ckpt__buf          going;       // dry run: unfinished directories that would go, each with its NUL
+    ckpt__buf         *judged;      // files that were read, and what came of it; NULL: that is not kept
 } ckpt__folder_change;
+
+typedef struct ckpt__folder_judgement { size_t mark; uint64_t size; ckpt_err e; } ckpt__folder_judgement;
+
+// Reads all of a file, but of one that was read in this call before: it may have a hundred gigabytes.
+static ckpt_err ckpt__folder_check_once(const ckpt__folder_change *c, const char *path) {
+    ckpt__os_info info;
+    ckpt__folder_judgement now, was;
+    if (c->judged == NULL || ckpt__os_stat(path, &info) != CKPT_OK)
+        return ckpt__folder_check_file(path, &c->f->allocator, &c->f->progress);
+    memset(&now, 0, sizeof now);
+    now.mark = ckpt__os_mark(&info);
+    now.size = info.size;
+    for (size_t at = 0; at < c->judged->len; at += sizeof was) {
+        memcpy(&was, c->judged->data + at, sizeof was);
+        if (was.mark != now.mark || was.size != now.size) continue;
+        return was.e == CKPT_OK ? CKPT_OK : ckpt__error_set(was.e, "%s was found to be damaged a moment ago", path);
+    }
+    now.e = ckpt__folder_check_file(path, &c->f->allocator, &c->f->progress);
+    if (now.e == CKPT_OK || now.e == CKPT_CORRUPT) ckpt__buf_add(c->judged, &now, sizeof now);
+    return now.e;
+}
 
 // The saver's lock: nobody writes here while files are deleted.
 static ckpt_err ckpt__folder_lock(const ckpt_folder *f, int rank, double most, int *fd, ckpt__buf *path) {
@@ -60153,7 +60175,7 @@ static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c, bool *damage
             if ((l->stray ? 2 : l->state == CKPT__INDEX_ABANDONED) != pass) continue;
             ckpt__folder_path(&c->successor, c->ix, l->name);
             if (c->successor.err != CKPT_OK) return c->successor.err;
-            ckpt_err e = ckpt__folder_check_file(ckpt__buf_cstr(&c->successor), &c->f->allocator, &c->f->progress);
+            ckpt_err e = ckpt__folder_check_once(c, ckpt__buf_cstr(&c->successor));
             if (e == CKPT_OK) return CKPT_OK;
             if (e != CKPT_CORRUPT && e != CKPT_NOT_FOUND) return e;
             ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
@@ -60539,7 +60561,7 @@ static ckpt_err ckpt__folder_is_damaged(const ckpt__folder_change *c, ckpt__inde
     ckpt__folder_path(&path, c->ix, l->name);
     const char *at = ckpt__buf_cstr(&path);
     ckpt_err e = path.err;
-    if (e == CKPT_OK) e = ckpt__folder_check_file(at, &c->f->allocator, &c->f->progress);
+    if (e == CKPT_OK) e = ckpt__folder_check_once(c, at);
     if (e == CKPT_OK && !ckpt__folder_is_many(l->name)) e = ckpt__os_stat(at, &info);
     bool other = e == CKPT_OK && !ckpt__folder_is_many(l->name) && l->bytes != 0 && l->bytes != info.size;
     *damaged = e == CKPT_CORRUPT || other;
@@ -60841,7 +60863,7 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
 static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_desc *d, const ckpt__index_rule *rule,
                                      ckpt__folder_links *links) {
     ckpt__index ix;
-    ckpt__buf lock;
+    ckpt__buf lock, judged;
     ckpt__folder_change c;
     int fd = -1;
     // Where ranks have files of their own, what others have was looked at before: who is waited for may delete of it.
@@ -60857,9 +60879,12 @@ static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_des
     c.repair = true;
     c.gc = d;
     c.rank = rank;
+    c.judged = &judged;
+    ckpt__buf_init(&judged, &f->allocator);
     ckpt__buf_init(&c.going, &f->allocator);
     ckpt__buf_init(&c.successor, &f->allocator);
     e = ckpt__folder_gc_run(&c, rule);
+    ckpt__buf_free(&judged);
     ckpt__buf_free(&c.going);
     ckpt__buf_free(&c.successor);
     ckpt__folder_leave(&ix);

@@ -60,6 +60,43 @@ static void flip_in(const char *dir, const char *name) {
     util_flip(util_join(dir, name), 3000, 1);
 }
 
+static void note_check(const ckpt_progress *p, void *user) {
+    char *said = (char *)user;
+    if (p->finished) snprintf(said + strlen(said), 200 - strlen(said), "%s ", strrchr(p->name, '/') + 1);
+}
+
+// Each file is read once by one gc, however often it has to choose anew: it may have a hundred gigabytes.
+static void test_read_once(void **state) {
+    (void)state;
+    static const struct { int flipped, keep; bool removes; const char *read, *left; } rows[] = {
+        { 1, 2, false, "ba5.pt ba4.pt ", "ba3.pt ba4.pt ba5.pt latest.pt" }, { 2, 1, true, "ba5.pt ba4.pt ba3.pt ", "ba3.pt latest.pt" },
+        { 2, 1, false, "ba5.pt ba4.pt ba3.pt ", "ba3.pt ba4.pt ba5.pt latest.pt" }
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        const char *dir = util_temp_dir();
+        char said[200] = "";
+        ckpt_gc_desc g;
+        ckpt_folder_desc d;
+        ckpt_folder *f = NULL;
+        run_end(run_live(dir, CKPT_KEEP_ALL, 5));
+        flip_in(dir, "ba5.pt");
+        if (rows[i].flipped == 2) flip_in(dir, "ba4.pt");
+        memset(&g, 0, sizeof g);
+        g.num_checkpoints_to_keep = rows[i].keep;
+        g.damaged = rows[i].removes;
+        memset(&d, 0, sizeof d);
+        d.folder = dir;
+        d.progress.fn = note_check;
+        d.progress.user = said;
+        ok(ckpt_folder_open(&f, &d));
+        ok(ckpt_folder_gc(f, &g));
+        ckpt_folder_close(f);
+        if (strcmp(said, rows[i].read) != 0) printf("row %d: %s\n", i, said);
+        assert_string_equal(said, rows[i].read);
+        assert_string_equal(names_in(dir), rows[i].left);
+    }
+}
+
 // What gc finds to be damaged is none of those that it is to keep: as many older ones stay, also beside a pinned one, and the link
 // leads to the newest of them, as where nothing leaves and only the link shows what is damaged.
 static void test_damaged_while_tidying(void **state) {
@@ -1433,7 +1470,7 @@ static void test_tool_among_ranks(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_damaged_while_tidying), cmocka_unit_test(test_runs_below), cmocka_unit_test(test_tool_among_ranks),
+        cmocka_unit_test(test_read_once), cmocka_unit_test(test_damaged_while_tidying), cmocka_unit_test(test_runs_below), cmocka_unit_test(test_tool_among_ranks),
         cmocka_unit_test(test_tools_are_waited_for),
         cmocka_unit_test(test_view_is_older),
         cmocka_unit_test(test_marks),
