@@ -1379,7 +1379,8 @@ typedef struct ckpt_store_ops {
     bool       one_at_a_time;           // never two calls at once, whatever the number of threads
     // What tells this store from others in sentences and in the records of staging folders: its URI is "custom://name/".
     // Files that a dead process left are finished by the next uploader whose store has the same URI, so that two stores need
-    // two names, the same ones in each run. NULL or "": none, "custom://". UTF-8 without control characters. Copied.
+    // two names, the same ones in each run, also those of two ranks. NULL or "": none, "custom://". UTF-8 without control
+    // characters. Copied.
     const char *name;
 } ckpt_store_ops;
 
@@ -58399,9 +58400,12 @@ static ckpt_err ckpt__crew_check_objects(ckpt_saver *s) {
     e = ckpt__ranks_share(&s->crew, e);
     if (e == CKPT_OK) e = ckpt__ranks_min(&s->crew, say, 2 * (int)CKPT__SAVER_STORES);
     for (int i = 0; i < (int)CKPT__SAVER_STORES && i < s->remote_count && e == CKPT_OK; i++) {
+        const char *uri = s->remotes[i].store->uri;
+        bool nameless = strcmp(uri, "custom://") == 0;          // nobody can tell whether those of two processes are one
         if (say[2 * i] == -say[2 * i + 1])
             e = ckpt__error_set(CKPT_ARG, "remote_file_name '%s' holds no {rank}: with per_rank_tar every rank would put the "
-                                "same object to %s", s->remote_name, s->remotes[i].store->uri);
+                                "same object to %s%s", s->remote_name, uri,
+                                nameless ? " (if each has a store of its own, they need names: ckpt_store_ops)" : "");
     }
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);

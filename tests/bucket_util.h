@@ -137,7 +137,7 @@ UTIL_FN ckpt_err bucket_remove(const char *name, void *user) {
     return e;
 }
 
-UTIL_FN bucket *bucket_new(const char *dir) {
+UTIL_FN bucket *bucket_new_as(const char *dir, const char *name) {
     bucket *b = (bucket *)util_keep(calloc(1, sizeof *b), false);
     ckpt_store_ops ops;
     memset(&ops, 0, sizeof ops);
@@ -146,10 +146,15 @@ UTIL_FN bucket *bucket_new(const char *dir) {
     ops.size = bucket_size;
     ops.list = bucket_list;
     ops.remove = bucket_remove;
+    ops.name = name;
     b->dir = dir != NULL ? dir : util_temp_dir();
     pthread_mutex_init(&b->lock, NULL);
     if (ckpt_store_custom(&b->store, &ops, b) != CKPT_OK) fail();
     return b;
+}
+
+UTIL_FN bucket *bucket_new(const char *dir) {
+    return bucket_new_as(dir, NULL);
 }
 
 UTIL_FN void bucket_end(bucket *b) {

@@ -5373,10 +5373,10 @@ static void test_tars_offline(void **state) {
     bucket_end(b);
 }
 
-// TARS: a name in the store without {rank} is one object for all, unless the uploader tells the ranks apart.
+// TARS: a name in the store without {rank} is one object for all, unless the uploader tells the ranks apart, or each has a store of its own.
 static void one_object(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
-    bucket *b = (bucket *)p->with;
+    bucket *b = ((bucket **)p->with)[r->rank];
     ckpt_uploader *u[1] = { NULL };
     ckpt_uploader_desc d;
     member *m = member_new(r, p);
@@ -5391,20 +5391,25 @@ static void one_object(tr_rank *r, void *arg) {
     m->d.remote_file_name = "run/ba{batch}.pt";
     m->d.latest_remote_file_name = CKPT_NONE;
     TR_CHECK(r, ckpt_saver_open(&m->s, &m->d) == p->want);
-    if (p->want != CKPT_OK) TR_CHECK(r, strstr(ckpt_last_error(), "holds no {rank}") != NULL);
+    if (p->want != CKPT_OK) TR_CHECK(r, strstr(ckpt_last_error(), "holds no {rank}") != NULL && strstr(ckpt_last_error(), "need names") != NULL);
     member_end_stores(m, u, 1, false);
 }
 
 static void test_one_object(void **state) {
     (void)state;
     plan p = plan_of(TARS);
-    bucket *b = bucket_new(NULL);
-    p.with = b;
+    bucket *b = bucket_new(NULL), *both[2] = { b, b };
+    p.with = both;
     p.want = CKPT_ARG;
     tr_run(tr_new(2), one_object, &p);
     p.want = CKPT_OK;
     p.filename = "of{rank}/{remote_file_name}";
     tr_run(tr_new(2), one_object, &p);
+    p = plan_of(TARS);
+    p.with = both;
+    for (int i = 0; i < 2; i++) both[i] = bucket_new_as(NULL, i == 0 ? "near" : "far");
+    tr_run(tr_new(2), one_object, &p);
+    for (int i = 0; i < 2; i++) bucket_end(both[i]);
     bucket_end(b);
 }
 
