@@ -1089,8 +1089,9 @@ typedef struct ckpt_saver_desc {
 //     Every rank writes, links and rotates its own, and counts it when all ranks' are durable, and only then replaces one of
 //     that name. In a store each rank's .symlink is put when the files of all ranks are there, and nothing that all have goes
 //     before a newer save is there of all. Where saves come faster than a store takes them, and ranks give some up, one at a
-//     time is not given up before all have it. Resumes on as many ranks as saved, which the files say (CKPT_MISMATCH). Every
-//     rank needs its own folder or a name of its own in it. What a run that ended in its first save has left on some ranks is
+//     time is not given up before all have it. Resumes on as many ranks as saved, which the files say (CKPT_MISMATCH), from the
+//     newest save of which each has its own in its folder or in a store, whether or not the links had come so far. Every rank
+//     needs its own folder or a name of its own in it. What a run that ended in its first save has left on some ranks is
 //     no checkpoint: the next one starts afresh, and before it saves renames it to NAME.unfinished (NAME.unfinished-2 if there
 //     is one already, and so on). No saver and no gc deletes that: what somebody has put there looks the same.
 // A folder may be shared by all ranks, or each machine may have its own: savers find out which at open.
@@ -54645,6 +54646,7 @@ typedef struct ckpt__resume_far {
     ckpt__name_found found;             // what its name says of its time
     uint64_t        number;             // of the save, 0: not known
     bool            linked, tried;
+    double          put;                // linked: when it came there, by the store's clock; 0: not known
 } ckpt__resume_far;
 
 // A checkpoint that is called `latest` itself, as `scp host:run/latest-rank0.pt .` leaves it: the next link would replace it. It
@@ -55790,6 +55792,7 @@ static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__
         f->number = noted ? r->ledger.lines[at].number : 0;
         f->from = r;
         f->linked = info != NULL;
+        f->put = info != NULL ? info->modified : 0;
         w->far_count++;
     }
     return e;
@@ -55865,8 +55868,8 @@ static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__rem
     return ckpt__resume_without(s, w, r, e, NULL);
 }
 
-// Adds the one that a link leads to.
-static ckpt_err ckpt__resume_add_linked(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, const char *name,
+// Adds one object. info: of what a link leads to; NULL: none does.
+static ckpt_err ckpt__resume_add_object(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, const char *name,
                                         const ckpt__store_stat *info) {
     ckpt__name_pattern p;
     ckpt__buf format;
@@ -55891,7 +55894,7 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
     if (e == CKPT_OK && !lists) {
         e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
         if (e == CKPT_OK) {
-            e = ckpt__resume_add_linked(s, w, r, name.data, &info);
+            e = ckpt__resume_add_object(s, w, r, name.data, &info);
         } else if (e == CKPT_CORRUPT || dangling) {
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
             lists = true;
@@ -56621,6 +56624,128 @@ static ckpt_err ckpt__resume_lend_later(ckpt_saver *s, const ckpt__resume_walk *
     return e;
 }
 
+//-- tarballs of which no link tells yet -------------------------------------------
+
+// The newest save up to `most` of which this rank has noted its tarball, in its folder or in a store that is neither listed nor
+// given up already; *t is its time. 0: none. What the run went back from is nothing to go on from.
+static uint64_t ckpt__resume_newest_tar(const ckpt_saver *s, const ckpt__resume_walk *w, uint64_t most, ckpt_timestamp *t) {
+    uint64_t newest = 0;
+    for (int k = -1; k < s->remote_count; k++) {
+        const ckpt__index *ix = k < 0 ? &s->index : &s->remotes[k].ledger;
+        for (size_t i = k < 0 || !w->listed[k] ? ix->count : 0; i > 0; i--) {
+            const ckpt__index_line *l = &ix->lines[i - 1];
+            bool counts = l->state == CKPT__INDEX_SAVED && !l->others && !l->stray && !l->guessed;
+            if (!counts || l->number <= newest || l->number > most || (k >= 0 && !ckpt__remote_is_there(l))) continue;
+            newest = l->number;
+            *t = l->t;
+        }
+    }
+    return newest;
+}
+
+// Has this rank noted what it has? A machine without a ledger may have anything in a store.
+static bool ckpt__resume_knows_tars(const ckpt_saver *s, const ckpt__resume_walk *w) {
+    bool knows = false;
+    for (int k = 0; k < s->remote_count; k++)
+        knows = knows || w->listed[k] || !(s->remotes[k].ledger.lost || s->remotes[k].ledger.damaged);
+    return knows;
+}
+
+// Is this rank's tarball of time t in its folder?
+static ckpt_err ckpt__resume_has_file(const ckpt_saver *s, const ckpt_timestamp *t, bool *has) {
+    ckpt__buf name, path;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt_err e = ckpt__saver_format(s, &name, s->filename, t);
+    if (e == CKPT_OK) ckpt__index_path(&path, &s->index, ckpt__buf_cstr(&name));
+    if (e == CKPT_OK) e = path.err;
+    *has = e == CKPT_OK && ckpt__os_exists(path.data);
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&path);
+    return e;
+}
+
+// Was an object put before the one that the store's latest names? Then another machine has gone on since, from an older save.
+static bool ckpt__resume_is_outdone(const ckpt__resume_walk *w, const ckpt__remote *r, const ckpt__store_stat *info) {
+    bool outdone = false;
+    for (size_t i = 0; i < w->far_count && info->modified > 0; i++)
+        outdone = outdone || (w->far[i].from == r && w->far[i].linked && info->modified < w->far[i].put);
+    return outdone;
+}
+
+// Is it in a store? What cannot be asked may have it: to fetch it says why not. Rank 0 is to try it then.
+static ckpt_err ckpt__resume_has_object(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, const ckpt_timestamp *t,
+                                        bool *has) {
+    ckpt__buf name, link;
+    ckpt__store_stat info;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    memset(&info, 0, sizeof info);
+    ckpt_err e = ckpt__saver_remote_names(s, r, t, &name, &link);
+    ckpt_err seen = e == CKPT_OK ? ckpt__fetch_stat(r->store, ckpt__buf_cstr(&name), &info, ckpt__remote_retry(r)) : e;
+    if (seen == CKPT_NOMEM) e = seen;
+    if (e == CKPT_OK) ckpt__error_last = kept;
+    *has = e == CKPT_OK && seen != CKPT_NOT_FOUND && !(seen == CKPT_OK && ckpt__resume_is_outdone(w, r, &info));
+    if (*has && ckpt__ranks_is_first(&s->crew)) e = ckpt__resume_add_object(s, w, r, name.data, NULL);
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    return e;
+}
+
+// Can this rank have its tarball of a save? For what it has not in its folder it takes its ledger's word; rank 0 asks the store,
+// and so does who has no ledger.
+static ckpt_err ckpt__resume_has_tar(ckpt_saver *s, ckpt__resume_walk *w, const ckpt_timestamp *t, int64_t number, bool *has) {
+    bool asks = ckpt__ranks_is_first(&s->crew) || !ckpt__resume_knows_tars(s, w);
+    ckpt_err e = ckpt__resume_has_file(s, t, has);
+    for (int k = 0; k < s->remote_count && e == CKPT_OK && !*has; k++) {
+        ckpt__remote *r = &s->remotes[k];
+        if (!asks) *has = ckpt__remote_has(r, (uint64_t)number);
+        else if (!w->listed[k]) e = ckpt__resume_has_object(s, w, r, t, has);
+    }
+    return e;
+}
+
+// The least of what the ranks have noted as their newest up to `most`. *number 0: some rank has none. *t: its time, as a rank
+// that has noted it says it. Collective.
+static ckpt_err ckpt__resume_propose_tar(ckpt_saver *s, const ckpt__resume_walk *w, int64_t most, int64_t *number,
+                                         ckpt_timestamp *t) {
+    int64_t mine = INT64_MAX;
+    memset(t, 0, sizeof *t);
+    if (ckpt__resume_knows_tars(s, w)) mine = (int64_t)ckpt__resume_newest_tar(s, w, (uint64_t)most, t);
+    *number = mine;
+    ckpt_err e = ckpt__ranks_min(&s->crew, number, 1);
+    if (*number == INT64_MAX) *number = 0;
+    if (e != CKPT_OK || *number == 0) return e;
+    int64_t who = mine == *number ? s->ranks.rank : INT64_MAX;
+    e = ckpt__ranks_min(&s->crew, &who, 1);
+    bool right = who >= 0 && who < s->ranks.world_size;
+    return e == CKPT_OK ? ckpt__ranks_broadcast(&s->crew, t, sizeof *t, right ? (int)who : 0) : e;
+}
+
+// TARS: a store's latest waits for the slowest rank, and by then the others' folders may have let go of newer ones, which are in
+// the store. The newest save that every rank has, here or there, is to be tried as well, where rank 0 has it there. Collective.
+static ckpt_err ckpt__resume_seek_tars(ckpt_saver *s, ckpt__resume_walk *w) {
+    int64_t number = INT64_MAX;
+    bool all = false;
+    if (!ckpt__saver_links_together(s)) return CKPT_OK;
+    ckpt_err e = CKPT_OK;
+    while (e == CKPT_OK && !all) {
+        ckpt_timestamp t;
+        size_t known = w->far_count;
+        bool has = false;
+        e = ckpt__resume_propose_tar(s, w, number - 1, &number, &t);
+        if (e != CKPT_OK || number == 0) return e;
+        e = ckpt__ranks_share_long(&s->crew, ckpt__resume_has_tar(s, w, &t, number, &has));
+        if (e == CKPT_OK) e = ckpt__ranks_all(&s->crew, has, &all);
+        for (size_t i = known; i < w->far_count && !all; i++) w->far[i].tried = true;       // nor is it fetched in vain later
+    }
+    return e;
+}
+
+//-- one after the other -----------------------------------------------------------
+
 // Tries what is left, the newest first. *loaded false, CKPT_OK: nothing is.
 static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool *tried, ckpt_timestamp *t, bool *loaded,
                                       size_t *at) {
@@ -56915,6 +57040,7 @@ static ckpt_err ckpt__resume_turn(ckpt_saver *s, ckpt_timestamp *at) {
     e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK) e = ckpt__resume_lend(s, &w);
     if (e == CKPT_OK) e = ckpt__resume_lend_later(s, &w);
+    if (e == CKPT_OK) e = ckpt__resume_seek_tars(s, &w);
     if (e == CKPT_OK) {
         if (chooses) e = ckpt__resume_choose(s, &w, &t, &loaded, &line);
         else e = ckpt__resume_answer(s, &t, &loaded);
