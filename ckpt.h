@@ -17246,6 +17246,19 @@ static ckpt_err ckpt__index_load_to_write(ckpt__index *ix) {
     return e != CKPT_OK ? e : ckpt__index_untold(ix, "which checkpoints and pins there are");
 }
 
+static bool ckpt__index_is_ranks(const ckpt__index *ix) {
+    return strcmp(ix->file, CKPT__INDEX_FILE) != 0;
+}
+
+// A tool that pins a tarball which no index has cannot tell whose it is, and notes it in the folder's own index: the rank that
+// has the line heeds that. Who lets it go does so there first, and then in this index.
+static void ckpt__index_heed(ckpt__index *ix, const ckpt__index *common) {
+    for (size_t i = 0; i < common->count; i++) {
+        int at = common->lines[i].pinned ? ckpt__index_find(ix, common->lines[i].name) : -1;
+        if (at >= 0) ix->lines[at].pinned = true;
+    }
+}
+
 // Writes the index aside and renames it over the old one.
 static ckpt_err ckpt__index_write(const ckpt__index *ix) {
     ckpt__buf path, text;
@@ -48371,6 +48384,8 @@ struct ckpt_saver {
     bool                 resume_offline, remote_varies; // remote_varies: remote_latest holds variables of time
     bool                 resume_reads;  // this resume has begun to write to what is bound, on all ranks
     ckpt__os_info        index_seen;    // the index file as we wrote it
+    ckpt__index          common;        // TARS, not rank 0: what is pinned in the folder's own index. With the turn
+    ckpt__os_info        common_seen;   // and that as it was when it was read
     ckpt__saver_shared  *shared;        // a pointer, so that a const saver can hand out its list
 };
 
@@ -49151,27 +49166,61 @@ static ckpt_err ckpt__saver_merge_line(ckpt_saver *s, const ckpt__index_line *l)
     return CKPT_OK;
 }
 
-// Takes over what another process (`ckpt pin`, `ckpt rm`, `ckpt verify`) has done since we wrote the index last: pins, verdicts,
-// and files that are gone.
-static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
+// Is it the file that was seen?
+static bool ckpt__saver_is_seen(const ckpt__os_info *now, const ckpt__os_info *seen) {
+    return now->ino == seen->ino && now->mtime == seen->mtime && now->size == seen->size;
+}
+
+// Reads an index that another process may have changed.
+static ckpt_err ckpt__saver_read_changed(const ckpt_saver *s, ckpt__index *other) {
+    ckpt_err e = ckpt__index_load(other);
+    if (e != CKPT_OK || other->unread != CKPT_AUTH) return e != CKPT_OK ? e : ckpt__index_untold(other, "what was pinned");
+    // which does not pass by itself, and saves must not end for it
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what was pinned meanwhile is not known: %s", ckpt__error_last.text);
+    return CKPT_OK;
+}
+
+// Looks at an index file. CKPT_NOT_FOUND: it is not there; other failures are those of reading it.
+static ckpt_err ckpt__saver_see_index(const ckpt_saver *s, const char *file, ckpt__os_info *now) {
     ckpt__buf path;
-    ckpt__os_info now;
     ckpt__buf_init(&path, &s->allocator);
-    ckpt__buf_fmt(&path, "%s%s", s->root, s->index.file);
-    ckpt_err seen = path.err == CKPT_OK ? ckpt__os_stat(ckpt__buf_cstr(&path), &now) : path.err;
+    ckpt__buf_fmt(&path, "%s%s", s->root, file);
+    ckpt_err seen = path.err == CKPT_OK ? ckpt__os_stat(ckpt__buf_cstr(&path), now) : path.err;
     ckpt__buf_free(&path);
+    return seen;
+}
+
+// TARS: takes over what a tool has pinned in the folder's own index.
+static ckpt_err ckpt__saver_heed_common(ckpt_saver *s) {
+    ckpt__os_info now;
+    if (!ckpt__index_is_ranks(&s->index)) return CKPT_OK;
+    ckpt_err seen = ckpt__saver_see_index(s, CKPT__INDEX_FILE, &now), e = seen == CKPT_NOMEM ? seen : CKPT_OK;
+    if (seen == CKPT_NOT_FOUND) ckpt__index_clear(&s->common);
+    bool reads = e == CKPT_OK && seen != CKPT_NOT_FOUND && (seen != CKPT_OK || !ckpt__saver_is_seen(&now, &s->common_seen));
+    if (reads) e = ckpt__saver_read_changed(s, &s->common);
+    if (reads && e == CKPT_OK && seen == CKPT_OK) s->common_seen = now;
+    else if (reads) memset(&s->common_seen, 0, sizeof s->common_seen);
+    for (size_t i = reads ? s->common.count : 0; i > 0; i--) {
+        if (!s->common.lines[i - 1].pinned) ckpt__index_drop(&s->common, i - 1);
+    }
+    if (e != CKPT_OK) return e;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    ckpt__index_heed(&s->index, &s->common);
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__saver_merge_own(ckpt_saver *s) {
+    ckpt__os_info now;
+    ckpt_err seen = ckpt__saver_see_index(s, s->index.file, &now);
     ckpt_err back = seen != CKPT_NOMEM ? ckpt__saver_readmit(s) : seen;
     if (back != CKPT_OK || seen == CKPT_NOT_FOUND) return back;
-    if (seen == CKPT_OK && now.ino == s->index_seen.ino && now.mtime == s->index_seen.mtime && now.size == s->index_seen.size)
-        return CKPT_OK;
+    if (seen == CKPT_OK && ckpt__saver_is_seen(&now, &s->index_seen)) return CKPT_OK;
     ckpt__index other;
     ckpt_err e = ckpt__index_init(&other, &s->allocator, s->root);
     if (e == CKPT_OK) memcpy(other.file, s->index.file, sizeof other.file);
     other.best = s->index.best;
-    if (e == CKPT_OK) e = ckpt__index_load(&other);
-    if (e == CKPT_OK && other.unread == CKPT_AUTH)      // which does not pass by itself, and saves must not end for it
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what was pinned meanwhile is not known: %s", ckpt__error_last.text);
-    else if (e == CKPT_OK) e = ckpt__index_untold(&other, "what was pinned");
+    if (e == CKPT_OK) e = ckpt__saver_read_changed(s, &other);
     ckpt__os_mutex_lock(&s->shared->lock);
     for (size_t i = 0; i < other.count && e == CKPT_OK; i++) e = ckpt__saver_merge_line(s, &other.lines[i]);
     ckpt__index_settle(&s->index);
@@ -49181,14 +49230,16 @@ static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
     return e;
 }
 
+// Takes over what another process (`ckpt pin`, `ckpt rm`, `ckpt verify`) has done since we wrote the index last: pins, verdicts,
+// and files that are gone.
+static ckpt_err ckpt__saver_merge(ckpt_saver *s) {
+    ckpt_err e = ckpt__saver_merge_own(s);
+    return e == CKPT_OK ? ckpt__saver_heed_common(s) : e;
+}
+
 // Remembers the index file as it is now, to see whether somebody else changes it.
 static void ckpt__saver_note_index(ckpt_saver *s) {
-    ckpt__buf path;
-    ckpt__buf_init(&path, &s->allocator);
-    ckpt__buf_fmt(&path, "%s%s", s->root, s->index.file);
-    if (path.err != CKPT_OK || ckpt__os_stat(ckpt__buf_cstr(&path), &s->index_seen) != CKPT_OK)
-        memset(&s->index_seen, 0, sizeof s->index_seen);
-    ckpt__buf_free(&path);
+    if (ckpt__saver_see_index(s, s->index.file, &s->index_seen) != CKPT_OK) memset(&s->index_seen, 0, sizeof s->index_seen);
 }
 
 // Machines with folders of their own have an index each, and what somebody pins or removes is in one of them. Names of the
@@ -53176,6 +53227,7 @@ static void ckpt__saver_free(ckpt_saver *s) {
     ckpt__image_free(&s->image);
     ckpt__index_free(&s->index);
     ckpt__index_free(&s->absent);
+    ckpt__index_free(&s->common);
     ckpt__mem_free(&a, s, sizeof *s);
 }
 
@@ -53242,6 +53294,7 @@ static ckpt_err ckpt__saver_open_folder(ckpt_saver *s, const ckpt_saver_desc *d)
     if (e == CKPT_OK && opens) e = ckpt__stores_open(&s->store, s->bucket, d->store_desc);
     if (e == CKPT_OK) e = ckpt__index_init(&s->index, &s->allocator, s->root);
     if (e == CKPT_OK) e = ckpt__index_init(&s->absent, &s->allocator, s->root);
+    if (e == CKPT_OK) e = ckpt__index_init(&s->common, &s->allocator, s->root);
     s->index.best = s->best;
     if (e == CKPT_OK && s->leads) e = ckpt__saver_enter_folder(s);
     else if (e == CKPT_OK && s->writes) e = ckpt__os_mkdirs(s->root);
@@ -59462,7 +59515,7 @@ static ckpt_err ckpt__folder_forget(ckpt__index *ix) {
 // it is, and whether all ranks came to that save.
 static ckpt_err ckpt__folder_scan(const ckpt_folder *f, ckpt__index *ix) {
     bool lost = ix->lost || ix->damaged;
-    if (strcmp(ix->file, CKPT__INDEX_FILE) != 0 || (f->rank_count > 0 && !lost)) return ckpt__folder_forget(ix);
+    if (ckpt__index_is_ranks(ix) || (f->rank_count > 0 && !lost)) return ckpt__folder_forget(ix);
     ckpt_err e = ckpt__index_scan(ix, NULL, NULL, NULL, NULL);
     if (e == CKPT_OK) e = ckpt__index_walk_own(ix, ckpt__folder_enter_many_one, ix);
     for (size_t i = ix->count; i > 0 && f->rank_count > 0; i--) {
@@ -60034,6 +60087,17 @@ static int ckpt__folder_find(const ckpt_folder *f, const char *name) {
 
 //-- changes ---------------------------------------------------------------------
 
+// The pins that a rank heeds of the folder's own index.
+static ckpt_err ckpt__folder_heed(ckpt__index *ix) {
+    ckpt__index common;
+    if (!ckpt__index_is_ranks(ix)) return CKPT_OK;
+    ckpt_err e = ckpt__index_init(&common, &ix->allocator, ix->folder);
+    if (e == CKPT_OK) e = ckpt__index_load_to_write(&common);
+    if (e == CKPT_OK) ckpt__index_heed(ix, &common);
+    ckpt__index_free(&common);
+    return e;
+}
+
 // An index read afresh, under its lock. ckpt__folder_leave must follow, also after a failure.
 static ckpt_err ckpt__folder_enter(const ckpt_folder *f, ckpt__index *ix, int rank) {
     ckpt_err e = ckpt__index_init(ix, &f->allocator, f->index.folder);
@@ -60042,6 +60106,7 @@ static ckpt_err ckpt__folder_enter(const ckpt_folder *f, ckpt__index *ix, int ra
     if (e == CKPT_OK) e = ckpt__index_lock(ix);
     if (e == CKPT_OK) e = ckpt__index_load_to_write(ix);
     if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__folder_scan(f, ix);
+    if (e == CKPT_OK) e = ckpt__folder_heed(ix);
     return e == CKPT_OK ? ckpt__folder_mark_apart(ix) : e;
 }
 
@@ -60066,15 +60131,62 @@ static void ckpt__folder_leave(ckpt__index *ix) {
 static ckpt_err ckpt__folder_locate(ckpt__index *ix, const char *name, int *at) {
     *at = ckpt__index_find(ix, name);
     if (*at >= 0) return CKPT_OK;
-    if (strcmp(ix->file, CKPT__INDEX_FILE) != 0) return ckpt__folder_forget(ix);        // a rank's own gets nothing new
+    if (ckpt__index_is_ranks(ix)) return ckpt__folder_forget(ix);        // a rank's own gets nothing new
     ckpt_err e = ckpt__folder_scan_name(ix, name);
     if (e == CKPT_OK) *at = ckpt__index_find(ix, name);
+    return e;
+}
+
+// Is a line of rank 0's index one that a tool has put there, and maybe another rank's?
+static bool ckpt__folder_is_anyones(const ckpt__index *ix, int at) {
+    return !ckpt__index_is_ranks(ix) && ix->lines[at].found;
+}
+
+// Lets a name go in the index of a rank, if that has it. It is written in any case: a saver may have heeded the pin, and not
+// written that.
+static ckpt_err ckpt__folder_unpin_at(const ckpt_folder *f, int rank, const char *name) {
+    ckpt__index ix;
+    ckpt_err e = ckpt__folder_enter(f, &ix, rank);
+    int at = e == CKPT_OK ? ckpt__index_find(&ix, name) : -1;
+    if (at >= 0) ix.lines[at].pinned = false;
+    if (at >= 0) e = ckpt__index_write(&ix);
+    ckpt__folder_leave(&ix);
+    return e;
+}
+
+// Which ranks have indexes now.
+static ckpt_err ckpt__folder_count_ranks(ckpt_folder *f) {
+    f->rank_count = 0;
+    return ckpt__os_list(f->index.folder, ckpt__folder_note_rank, f);
+}
+
+// What is let go in the folder's own index is so in those of all ranks, one of which may have heeded it.
+static ckpt_err ckpt__folder_unpin_ranks(ckpt_folder *f, const char *name) {
+    ckpt_err e = ckpt__folder_count_ranks(f);
+    for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_unpin_at(f, f->ranks[i], name);
+    return e;
+}
+
+// A saver that looked at the folder's own index before the pin may be about to delete the file: that ends when it lets go of its
+// index. Then the file is there, and stays, or it is gone.
+static ckpt_err ckpt__folder_await_ranks(ckpt_folder *f, const char *path) {
+    ckpt_err e = ckpt__folder_count_ranks(f);
+    for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) {
+        ckpt__index ix;
+        e = ckpt__index_init(&ix, &f->allocator, f->index.folder);
+        ckpt__folder_choose_index(&ix, f->ranks[i]);
+        if (e == CKPT_OK) e = ckpt__index_lock(&ix);
+        ckpt__index_unlock(&ix);
+        ckpt__index_free(&ix);
+    }
+    if (e == CKPT_OK && ckpt__os_is_gone(path)) e = ckpt__error_set(CKPT_NOT_FOUND, "%s was removed meanwhile", path);
     return e;
 }
 
 static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
     ckpt__index ix;
     int at = -1;
+    bool anyones = false;
     if (f->items[i].unfinished)
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s was never finished: it has no " CKPT__SHARD_META " and is no checkpoint",
                                f->items[i].path);
@@ -60082,6 +60194,8 @@ static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
     if (e == CKPT_OK && !ckpt__index_can_hold(f->index.lines[i].name))
         e = ckpt__error_set(CKPT_UNSUPPORTED, "%s has a name that is not UTF-8, which the index cannot hold, and so no rotation "
                             "removes it: to have it there, rename it", f->items[i].path);
+    // first, or a saver would heed it once more between the two
+    if (e == CKPT_OK && !pinned && f->index.lines[i].rank > 0) e = ckpt__folder_unpin_at(f, 0, f->index.lines[i].name);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
     if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
@@ -60091,9 +60205,12 @@ static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
         e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was not written by this library: no rotation removes it", f->items[i].path);
     if (e == CKPT_OK) {
         ix.lines[at].pinned = pinned;
+        anyones = ckpt__folder_is_anyones(&ix, at);
         e = ckpt__index_write(&ix);
     }
     ckpt__folder_leave(&ix);
+    if (e == CKPT_OK && anyones && pinned) e = ckpt__folder_await_ranks(f, f->items[i].path);
+    if (e == CKPT_OK && anyones && !pinned) e = ckpt__folder_unpin_ranks(f, f->index.lines[i].name);
     if (e == CKPT_OK) f->index.lines[i].pinned = pinned;
     return e;
 }

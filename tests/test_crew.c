@@ -1412,6 +1412,96 @@ static void member_pin(member *m, const char *name, bool pinned) {
     ckpt_folder_close(f);
 }
 
+// The tarball of rank 1 is pinned when it has its name, and no index has it yet: `ckpt pin` does not know whose it is.
+static void pin_early(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    const char *pinned = "ba1-rank1.pt.tar";
+    char path[400];
+    (void)snprintf(path, sizeof path, "%s/%s", m->folder, pinned);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, 1));
+        for (int i = 0; i < 60000 && access(path, F_OK) != 0; i++) ckpt__os_sleep(0.001);
+        if (r->rank == 1) member_pin(m, pinned, true);
+        TR_OK(r, tr_barrier(r));
+        for (int i = 2; i < 6; i++) {
+            if (i == 5 && r->rank == 0) member_pin(m, pinned, false);
+            TR_OK(r, tr_barrier(r));
+            TR_OK(r, member_step(m, i));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+            TR_OK(r, tr_barrier(r));
+            TR_CHECK(r, (access(path, F_OK) == 0) == (i < 5));
+        }
+    }
+    member_end(m);
+}
+
+// A tool pins a tarball, or lets it go, while no saver has the folder.
+static void pin_between(const char *folder, const char *name, bool pinned) {
+    ckpt_folder_desc d;
+    ckpt_folder *f = NULL;
+    memset(&d, 0, sizeof d);
+    d.folder = folder;
+    assert_int_equal(ckpt_folder_open(&f, &d), CKPT_OK);
+    assert_int_equal(ckpt_folder_pin(f, ckpt_folder_find(f, name), pinned), CKPT_OK);
+    ckpt_folder_close(f);
+}
+
+// Goes on from p->number and saves once more.
+static void once_more(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == p->number);
+        TR_OK(r, member_step(m, p->number + 1));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end(m);
+}
+
+static void gc_newest(const char *folder, int keep) {
+    ckpt_folder_desc d;
+    ckpt_gc_desc g;
+    ckpt_folder *f = NULL;
+    memset(&d, 0, sizeof d);
+    memset(&g, 0, sizeof g);
+    d.folder = folder;
+    g.num_checkpoints_to_keep = keep;
+    assert_int_equal(ckpt_folder_open(&f, &d), CKPT_OK);
+    assert_int_equal(ckpt_folder_gc(f, &g), CKPT_OK);
+    ckpt_folder_close(f);
+}
+
+// What was pinned when its rank's index had no line of it, or was lost, stays pinned: of rotation, and of gc. What was let go is so.
+static void test_tars_pinned(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.keep = 1;
+    p.snapshot = CKPT_SNAPSHOT_COPY;
+    tr_run(tr_new(2), pin_early, &p);
+    plan q = plan_of(TARS);
+    q.keep = 2;
+    q.saves = 2;
+    tr_run(tr_new(2), save_some, &q);
+    const char *index = util_join(q.dir, ".ckpt-index-rank1.jsonl"), *pinned = util_join(q.dir, "ba1-rank1.pt.tar");
+    char *before = util_read(index, NULL);
+    assert_int_equal(unlink(index), 0);
+    pin_between(q.dir, "ba1-rank1.pt.tar", true);
+    FILE *f = fopen(index, "w");                // gc comes before the saver of rank 1 has taken notice
+    assert_true(f != NULL && fputs(before, f) >= 0 && fclose(f) == 0);
+    gc_newest(q.dir, 1);
+    assert_true(util_exists(pinned) && !util_exists(util_join(q.dir, "ba1-rank0.pt.tar")));
+    assert_int_equal(unlink(index), 0);         // and it is lost once more
+    for (q.number = 2; q.number < 5; q.number++) tr_run(tr_new(2), once_more, &q);
+    assert_true(util_exists(pinned));
+    assert_true(!util_exists(util_join(q.dir, "ba3-rank1.pt.tar")) && util_exists(util_join(q.dir, "ba4-rank1.pt.tar")));
+    pin_between(q.dir, "ba1-rank1.pt.tar", false);
+    tr_run(tr_new(2), once_more, &q);
+    assert_false(util_exists(pinned));
+}
+
 // With folders of their own: a checkpoint that is pinned, or kept because another was removed, on one machine is kept whole.
 static void held_by_one(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -7177,7 +7267,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_reshape),
         cmocka_unit_test(test_walk_back),
         cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),
-        cmocka_unit_test(test_tars_passed_over), cmocka_unit_test(test_tars_over_sharded), cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_tars_passed_over), cmocka_unit_test(test_tars_pinned), cmocka_unit_test(test_tars_over_sharded), cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid), cmocka_unit_test(test_apart_exchanged),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp), cmocka_unit_test(test_whole_apart_copy_unread),
         cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest),
