@@ -1283,7 +1283,8 @@ typedef struct ckpt_gc_desc {
 // verifies. Pinned ones stay, also one that has lost its .metadata; and foreign files, and copies: what no saver has
 // noted neither goes by the rules nor counts for them, but where the index is lost. No checkpoint is deleted unless one
 // that stays verifies (CKPT_CORRUPT); those newer than that are found to be damaged, and do not count for the rules (a
-// dry run looks at none). And none that a ckpt_convert just puts another in place of: a warning says so.
+// dry run looks at none). Where ranks have tarballs of their own nothing goes of any rank before the newest save that stays
+// with all was found to verify with each. And none that a ckpt_convert just puts another in place of: a warning says so.
 // CKPT_EXISTS: a saver has the folder open, or, where ranks have tarballs of their own, another of these calls is at work
 // there (else it is waited for, as by ckpt_folder_remove). CKPT_ARG: all checkpoints are of other runs below; nothing of
 // theirs was touched. CKPT_IO, CKPT_NET as of ckpt_folder_remove.
@@ -59242,6 +59243,9 @@ static ckpt_err ckpt__crew_resume(ckpt_saver *s, ckpt_timestamp *at) {
 #define CKPT__FOLDER_SPLIT "/.ckpt-split"      // the lock of the split that comes to its end there
 #define CKPT__FOLDER_HOUR 3600.0               // seconds without a change, after which nobody is at work where it cannot be seen
 
+// What gc has found where it looked at all of a file.
+typedef enum ckpt__folder_verdict { CKPT__FOLDER_UNREAD, CKPT__FOLDER_WHOLE, CKPT__FOLDER_DAMAGED } ckpt__folder_verdict;
+
 // What the view knows beyond the index line of the same place.
 typedef struct ckpt__folder_item {
     char         *path, *latest;    // latest NULL: no link leads to it
@@ -59250,6 +59254,7 @@ typedef struct ckpt__folder_item {
     uint64_t      size;             // of all files
     int           ranks;            // 0: a single file, or not known
     bool          missing, unfinished;
+    ckpt__folder_verdict verdict;   // where ranks have tarballs of their own: no file is read once for each look
 } ckpt__folder_item;
 
 // In the lines of the view `owned` means that this library wrote the file, `leaves` that the index has it.
@@ -60411,6 +60416,28 @@ static ckpt_err ckpt__folder_mark_links(ckpt__folder_change *c, bool *any) {
     return e;
 }
 
+// Where ranks have tarballs of their own: the place in the view of a line of this one's, if that is the same save; -1: none.
+static int ckpt__folder_seen_at(const ckpt__folder_change *c, const ckpt__index_line *l) {
+    for (size_t i = 0; i < c->f->index.count && c->f->rank_count > 0; i++) {
+        const ckpt__index_line *seen = &c->f->index.lines[i];
+        if (seen->rank == c->rank && ckpt__folder_is_same(l, seen) && strcmp(seen->name, l->name) == 0) return (int)i;
+    }
+    return -1;
+}
+
+// Reads all of what may be the successor, unless this gc has; what is damaged is noted as that.
+static ckpt_err ckpt__folder_try_successor(ckpt__folder_change *c, ckpt__index_line *l) {
+    int at = ckpt__folder_seen_at(c, l);
+    ckpt__folder_path(&c->successor, c->ix, l->name);
+    if (c->successor.err != CKPT_OK) return c->successor.err;
+    if (at >= 0 && c->f->items[at].verdict == CKPT__FOLDER_WHOLE) return CKPT_OK;
+    ckpt_err e = ckpt__folder_check_once(c, ckpt__buf_cstr(&c->successor));
+    if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND) ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+    if (e == CKPT_CORRUPT) l->state = CKPT__INDEX_DAMAGED;
+    if (at >= 0 && e == CKPT_OK) c->f->items[at].verdict = CKPT__FOLDER_WHOLE;
+    return e;
+}
+
 // Finds the newest checkpoint that stays and verifies, one of an abandoned future behind those, what may be a copy last. Those
 // that do not are noted as damaged; *damaged: there was one.
 static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c, bool *damaged) {
@@ -60420,15 +60447,9 @@ static ckpt_err ckpt__folder_find_successor(ckpt__folder_change *c, bool *damage
             ckpt__index_line *l = &c->ix->lines[i - 1];
             if (l->leaves || l->apart || l->state == CKPT__INDEX_DAMAGED) continue;
             if ((l->stray ? 2 : l->state == CKPT__INDEX_ABANDONED) != pass) continue;
-            ckpt__folder_path(&c->successor, c->ix, l->name);
-            if (c->successor.err != CKPT_OK) return c->successor.err;
-            ckpt_err e = ckpt__folder_check_once(c, ckpt__buf_cstr(&c->successor));
-            if (e == CKPT_OK) return CKPT_OK;
+            ckpt_err e = ckpt__folder_try_successor(c, l);
             if (e != CKPT_CORRUPT && e != CKPT_NOT_FOUND) return e;
-            ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
-            if (e != CKPT_CORRUPT) continue;
-            l->state = CKPT__INDEX_DAMAGED;
-            *damaged = true;
+            *damaged = *damaged || e == CKPT_CORRUPT;
         }
     }
     c->successor.len = 0;
@@ -60785,12 +60806,18 @@ static bool ckpt__folder_is_complete(const ckpt_folder *f, const ckpt__index_lin
     return i == f->rank_count || f->ranks[i] >= ckpt__folder_world(f, save);        // they are in order
 }
 
+// Has rank 0 anything here?
+static bool ckpt__folder_has_first(const ckpt_folder *f) {
+    bool first = false;
+    for (size_t i = 0; i < f->index.count && !first; i++) first = ckpt__folder_is_first_ranks(f, &f->index.lines[i]);
+    return first;
+}
+
 // How many of the newest stay, so that `keep` of them are complete: a run that was killed may have left newer ones that are not.
 static int ckpt__folder_keep(const ckpt__folder_change *c, int keep) {
     int complete = 0, n = 0;
     if (keep <= 0 || c->f->rank_count == 0) return keep;
-    bool first = false;
-    for (size_t i = 0; i < c->f->index.count && !first; i++) first = ckpt__folder_is_first_ranks(c->f, &c->f->index.lines[i]);
+    bool first = ckpt__folder_has_first(c->f);
     for (size_t i = c->ix->count; i > 0 && complete < keep; i--) {
         if (!ckpt__index_counts(&c->ix->lines[i - 1])) continue;
         complete += ckpt__folder_is_complete(c->f, &c->ix->lines[i - 1], first);
@@ -60804,6 +60831,9 @@ static int ckpt__folder_keep(const ckpt__folder_change *c, int keep) {
 static ckpt_err ckpt__folder_is_damaged(const ckpt__folder_change *c, ckpt__index_line *l, bool *damaged) {
     ckpt__buf path;
     ckpt__os_info info;
+    int seen = ckpt__folder_seen_at(c, l);
+    *damaged = seen >= 0 && c->f->items[seen].verdict == CKPT__FOLDER_DAMAGED;
+    if (*damaged) return CKPT_OK;
     ckpt__buf_init(&path, &c->f->allocator);
     ckpt__folder_path(&path, c->ix, l->name);
     const char *at = ckpt__buf_cstr(&path);
@@ -60812,6 +60842,7 @@ static ckpt_err ckpt__folder_is_damaged(const ckpt__folder_change *c, ckpt__inde
     if (e == CKPT_OK && !ckpt__folder_is_many(l->name)) e = ckpt__os_stat(at, &info);
     bool other = e == CKPT_OK && !ckpt__folder_is_many(l->name) && l->bytes != 0 && l->bytes != info.size;
     *damaged = e == CKPT_CORRUPT || other;
+    if (*damaged && seen >= 0) c->f->items[seen].verdict = CKPT__FOLDER_DAMAGED;
     if (e == CKPT_OK && !other) l->state = CKPT__INDEX_SAVED;
     else if (e != CKPT_OK && !*damaged)
         ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s stays, since it cannot be looked at: %s", at, ckpt__error_last.text);
@@ -61070,33 +61101,88 @@ static ckpt_err ckpt__folder_apply(const ckpt__folder_change *c, const ckpt__ind
     return e == CKPT_OK ? ckpt__folder_check_every(c, rule) : e;
 }
 
-// Where ranks have tarballs of their own: a save of which one is damaged is complete no more, so that of those ranks which come
-// after this one an older save stays as well.
-static ckpt_err ckpt__folder_pass_on(const ckpt__folder_change *c) {
+// Where ranks have tarballs of their own: a save of which one is damaged is complete no more, so that of the other ranks an
+// older one stays as well. *news: there is one that was not known.
+static ckpt_err ckpt__folder_pass_on(const ckpt__folder_change *c, bool *news) {
     if (c->f->rank_count == 0) return CKPT_OK;
-    for (size_t i = 0; i < c->f->index.count; i++) {
-        ckpt__index_line *l = &c->f->index.lines[i];
-        int at = l->rank == c->rank ? ckpt__index_find(c->ix, l->name) : -1;
-        if (at >= 0 && c->ix->lines[at].state == CKPT__INDEX_DAMAGED) l->state = CKPT__INDEX_DAMAGED;
+    for (size_t i = 0; i < c->ix->count; i++) {
+        int at = c->ix->lines[i].state == CKPT__INDEX_DAMAGED ? ckpt__folder_seen_at(c, &c->ix->lines[i]) : -1;
+        if (at < 0) continue;
+        c->f->items[at].verdict = CKPT__FOLDER_DAMAGED;
+        *news = *news || c->f->index.lines[at].state != CKPT__INDEX_DAMAGED;
+        c->f->index.lines[at].state = CKPT__INDEX_DAMAGED;
     }
     return ckpt__folder_sort_saves(c->f);
 }
 
-static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_rule *rule) {
+// What was found of this rank's before anything was deleted: no index says it yet.
+static void ckpt__folder_recall(const ckpt__folder_change *c) {
+    for (size_t i = 0; i < c->ix->count; i++) {
+        int at = ckpt__folder_seen_at(c, &c->ix->lines[i]);
+        if (at >= 0 && c->f->items[at].verdict == CKPT__FOLDER_DAMAGED) c->ix->lines[i].state = CKPT__INDEX_DAMAGED;
+    }
+}
+
+// One rank's index, as it is now, and what leaves of it. *n: how many. quiet: it will be told of once more.
+static ckpt_err ckpt__folder_gc_choose(ckpt__folder_change *c, const ckpt__index_rule *rule, bool quiet, size_t *n) {
+    ckpt_logger log = c->f->logger;
     ckpt_err e = ckpt__folder_enter(c->f, c->ix, c->rank);
     if (e == CKPT_OK) e = ckpt__folder_note_listings(c);
     if (e == CKPT_OK) e = ckpt__folder_scan(c->f, c->ix);
     if (e != CKPT_OK) return e;
     ckpt__folder_mark_strays(c->ix);
+    ckpt__folder_recall(c);
+    if (quiet) memset(&c->f->logger, 0, sizeof c->f->logger);
+    e = ckpt__folder_apply(c, rule, n);
+    c->f->logger = log;
+    return e;
+}
+
+// The newest save that stays and that all ranks have must be whole, not just a newer one of this rank, which the others may not
+// have come to. *damaged: of this rank it is not.
+static ckpt_err ckpt__folder_look_complete(ckpt__folder_change *c, bool *damaged) {
+    bool first = ckpt__folder_has_first(c->f);
+    for (size_t i = c->ix->count; i > 0; i--) {
+        ckpt__index_line *l = &c->ix->lines[i - 1];
+        if (l->leaves || !ckpt__index_counts(l) || !ckpt__folder_is_complete(c->f, l, first)) continue;
+        ckpt_err e = ckpt__folder_try_successor(c, l);
+        if (e != CKPT_CORRUPT && e != CKPT_NOT_FOUND) return e;
+        *damaged = *damaged || e == CKPT_CORRUPT;
+    }
+    return CKPT_OK;
+}
+
+// What gc looks for where ranks have tarballs of their own, before it deletes any: what of one is damaged lets older ones of all
+// the others stay.
+typedef struct ckpt__folder_survey {
+    bool leaves;                    // some rank has what leaves: only then anything is read
+    bool unread;                    // a rank was passed over that had nothing
+    bool news;                      // something is damaged that was not known to be
+} ckpt__folder_survey;
+
+static ckpt_err ckpt__folder_gc_survey(ckpt__folder_change *c, const ckpt__index_rule *rule, ckpt__folder_survey *v) {
     size_t n = 0;
-    e = ckpt__folder_apply(c, rule, &n);
+    bool damaged = false;
+    ckpt_err e = ckpt__folder_gc_choose(c, rule, true, &n);
+    v->leaves = v->leaves || n > 0;
+    v->unread = v->unread || !v->leaves;
+    if (e != CKPT_OK || !v->leaves) return e;
+    e = ckpt__folder_find_successor(c, &damaged);
+    if (e == CKPT_OK) e = ckpt__folder_look_complete(c, &damaged);
+    return e == CKPT_OK && damaged ? ckpt__folder_pass_on(c, &v->news) : e;
+}
+
+static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_rule *rule) {
+    size_t n = 0;
+    bool news = false;
+    ckpt_err e = ckpt__folder_gc_choose(c, rule, false, &n);
     if (e == CKPT_OK && c->rank == 0) e = ckpt__folder_sweep_halves(c);
     if (e == CKPT_OK && c->rank == 0) e = c->going.err != CKPT_OK ? c->going.err : ckpt__folder_sweep(c);
     if (e != CKPT_OK) return e;
     // One that is found to be damaged now is none of those that the rule lets stay: an older one stays in its place.
     for (bool damaged = !c->gc->dry_run; e == CKPT_OK && damaged && n > 0;) {
         e = ckpt__folder_find_successor(c, &damaged);
-        if (e == CKPT_OK && damaged) e = ckpt__folder_pass_on(c);
+        if (e == CKPT_OK && damaged) e = ckpt__folder_pass_on(c, &news);
         if (e == CKPT_OK && damaged) e = ckpt__folder_apply(c, rule, &n);
     }
     if (e == CKPT_OK && !c->gc->dry_run) return ckpt__folder_retire(c, n > 0);
@@ -61106,9 +61192,9 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
     return e;
 }
 
-// Tidies what one rank's index has: all there is, but where ranks have tarballs of their own.
+// Tidies what one rank's index has: all there is, but where ranks have tarballs of their own. v: nothing is deleted yet.
 static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_desc *d, const ckpt__index_rule *rule,
-                                     ckpt__folder_links *links) {
+                                     ckpt__folder_links *links, ckpt__folder_survey *v) {
     ckpt__index ix;
     ckpt__buf lock, judged;
     ckpt__folder_change c;
@@ -61130,7 +61216,7 @@ static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_des
     ckpt__buf_init(&judged, &f->allocator);
     ckpt__buf_init(&c.going, &f->allocator);
     ckpt__buf_init(&c.successor, &f->allocator);
-    e = ckpt__folder_gc_run(&c, rule);
+    e = v != NULL ? ckpt__folder_gc_survey(&c, rule, v) : ckpt__folder_gc_run(&c, rule);
     ckpt__buf_free(&judged);
     ckpt__buf_free(&c.going);
     ckpt__buf_free(&c.successor);
@@ -61162,16 +61248,37 @@ static ckpt_err ckpt__folder_tell_apart(const ckpt_folder *f) {
     return e;
 }
 
+static ckpt_err ckpt__folder_gc_ranks(ckpt_folder *f, const ckpt_gc_desc *d, const ckpt__index_rule *rule,
+                                      ckpt__folder_links *links, ckpt__folder_survey *v) {
+    ckpt_err e = ckpt__folder_gc_rank(f, 0, d, rule, links, v);
+    for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_gc_rank(f, f->ranks[i], d, rule, links, v);
+    return e;
+}
+
+// Looks at all ranks' as long as that finds anything.
+static ckpt_err ckpt__folder_gc_look(ckpt_folder *f, const ckpt_gc_desc *d, const ckpt__index_rule *rule) {
+    ckpt__folder_survey v;
+    ckpt_err e = CKPT_OK;
+    memset(&v, 0, sizeof v);
+    for (bool again = f->rank_count > 0 && !d->dry_run; e == CKPT_OK && again;) {
+        v.unread = v.news = false;
+        e = ckpt__folder_gc_ranks(f, d, rule, NULL, &v);
+        again = v.news || (v.unread && v.leaves);
+    }
+    return e;
+}
+
 static ckpt_err ckpt__folder_gc(ckpt_folder *f, const ckpt_gc_desc *d) {
     ckpt__index_rule rule;
     ckpt__folder_links links;
     ckpt_err e = ckpt__folder_rule(d, &rule);
     if (e == CKPT_OK) e = ckpt__folder_sort_saves(f);
     if (e != CKPT_OK) return e;
+    e = ckpt__folder_gc_look(f, d, &rule);
+    if (e != CKPT_OK) return ckpt__folder_look_again(f, e);
     if (f->rank_count > 0) e = ckpt__folder_find_links(&links, f, true);        // the folder is walked once for all of them
     ckpt__folder_links *all = f->rank_count > 0 ? &links : NULL;
-    if (e == CKPT_OK) e = ckpt__folder_gc_rank(f, 0, d, &rule, all);
-    for (size_t i = 0; i < f->rank_count && e == CKPT_OK; i++) e = ckpt__folder_gc_rank(f, f->ranks[i], d, &rule, all);
+    if (e == CKPT_OK) e = ckpt__folder_gc_ranks(f, d, &rule, all, NULL);
     if (all != NULL) ckpt__folder_free_links(all);
     e = ckpt__folder_look_again(f, e);
     return e == CKPT_OK ? ckpt__folder_tell_apart(f) : e;

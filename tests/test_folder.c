@@ -1165,18 +1165,80 @@ static void test_killed_among_ranks(void **state) {
     }
 }
 
-// Rank 0's newest is damaged, as gc finds: the save before it is the newest that is complete, and stays with all ranks.
+// Are of all ranks' saves those from `first` to the 6th left, and none before?
+static void check_left_of_ranks(const char *dir, int first) {
+    for (int rank = 0; rank < 3; rank++) {
+        for (int i = 3; i < 7; i++) assert_int_equal(util_exists(util_join(dir, util_fmt("ba%d-rank%d.tar", i, rank))), i >= first);
+    }
+}
+
+// One rank's newest is damaged, as gc finds: the save before it is the newest that is complete, and stays with all ranks.
 static void test_damaged_among_ranks(void **state) {
     (void)state;
-    const char *dir = util_temp_dir(), *latest = util_join(dir, "latest-rank0.tar");
-    for (int rank = 0; rank < 3; rank++) make_saves(dir, rank, 3, 6, false, 3);
-    assert_int_equal((symlink)("ba6-rank0.tar", latest), 0);
-    util_flip(util_join(dir, "ba6-rank0.tar"), 5, 1);
-    ok(tidy(dir, 1));
-    for (int rank = 0; rank < 3; rank++) {
-        for (int i = 3; i < 7; i++) assert_int_equal(util_exists(util_join(dir, util_fmt("ba%d-rank%d.tar", i, rank))), i > 4);
+    for (int k = 0; k < 3; k++) {
+        const char *dir = util_temp_dir(), *latest = util_join(dir, util_fmt("latest-rank%d.tar", k));
+        for (int rank = 0; rank < 3; rank++) make_saves(dir, rank, 3, 6, false, 3);
+        assert_int_equal((symlink)(util_fmt("ba6-rank%d.tar", k), latest), 0);
+        util_flip(util_join(dir, util_fmt("ba6-rank%d.tar", k)), 5, 1);
+        ok(tidy(dir, 1));
+        check_left_of_ranks(dir, 5);
+        assert_string_equal(util_link_target(latest), util_fmt("ba5-rank%d.tar", k));
     }
-    assert_string_equal(util_link_target(latest), "ba5-rank0.tar");
+}
+
+// So also where nothing leaves of the rank whose newest is damaged, for all else of it is pinned; and where of each rank another save
+// is damaged, so that one is found only when another was.
+static void test_damaged_behind_pins(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        const char *dir = util_temp_dir(), *latest = util_join(dir, util_fmt("latest-rank%d.tar", k));
+        for (int rank = 0; rank < 3; rank++) make_saves(dir, rank, 3, 6, false, 3);
+        assert_int_equal((symlink)(util_fmt("ba6-rank%d.tar", k), latest), 0);
+        for (int i = 3; i < 6; i++) {
+            ckpt_folder *f = look_into(dir);
+            ok(ckpt_folder_pin(f, at_name(f, util_fmt("ba%d-rank%d.tar", i, k)), true));
+            ckpt_folder_close(f);
+        }
+        util_flip(util_join(dir, util_fmt("ba6-rank%d.tar", k)), 5, 1);
+        util_flip(util_join(dir, util_fmt("ba5-rank%d.tar", (k + 1) % 3)), 5, 1);
+        ok(tidy(dir, 1));
+        for (int rank = 0; rank < 3; rank++) {
+            for (int i = 3; i < 7; i++) assert_int_equal(util_exists(util_join(dir, util_fmt("ba%d-rank%d.tar", i, rank))), i > 3 || rank == k);
+        }
+        assert_string_equal(util_link_target(latest), util_fmt("ba5-rank%d.tar", k));
+    }
+}
+
+// Nor is it enough that a rank's newest verifies, which was killed in its next save: the newest that all have must.
+static void test_damaged_behind_a_kill(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        const char *dir = util_temp_dir();
+        for (int rank = 0; rank < 3; rank++) make_saves(dir, rank, 3, rank == k ? 7 : 6, false, 3);
+        util_flip(util_join(dir, util_fmt("ba6-rank%d.tar", k)), 5, 1);
+        ok(tidy(dir, 1));
+        check_left_of_ranks(dir, 5);
+        assert_true(util_exists(util_join(dir, util_fmt("ba7-rank%d.tar", k))));
+        assert_int_equal(tidy(dir, 1), CKPT_OK);        // what is known to be damaged by now
+        check_left_of_ranks(dir, 5);
+    }
+}
+
+// Nothing goes of any rank where a saver of one has the folder open, nor where of one none verifies.
+static void test_refused_among_ranks(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    ckpt_logger quiet = { NULL, NULL };
+    bool tool = false;
+    int fd = -1;
+    for (int rank = 0; rank < 3; rank++) make_saves(dir, rank, 3, 6, false, 3);
+    ok(ckpt__os_lock_soon(&fd, util_join(dir, ".ckpt-lock-rank2"), false, 0.0, &quiet, &tool));
+    assert_int_equal(tidy(dir, 1), CKPT_EXISTS);
+    check_left_of_ranks(dir, 3);
+    ckpt__os_unlock(fd, util_join(dir, ".ckpt-lock-rank2"));
+    for (int i = 3; i < 7; i++) util_flip(util_join(dir, util_fmt("ba%d-rank1.tar", i)), 5, 1);
+    ok(tidy(dir, 1));
+    check_left_of_ranks(dir, 3);
 }
 
 // A machine without rank 0: another file of the library there, which the first clean-up notes, is none of its tarballs. Rank 0's own
@@ -1493,7 +1555,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_folder_is_not_utf8),
         cmocka_unit_test(test_latest_is_not_utf8),
         cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_killed_among_ranks), cmocka_unit_test(test_damaged_among_ranks), cmocka_unit_test(test_fewer_ranks), cmocka_unit_test(test_machine_without_rank_0),
+        cmocka_unit_test(test_killed_among_ranks), cmocka_unit_test(test_damaged_among_ranks), cmocka_unit_test(test_damaged_behind_pins),
+        cmocka_unit_test(test_damaged_behind_a_kill), cmocka_unit_test(test_refused_among_ranks), cmocka_unit_test(test_fewer_ranks), cmocka_unit_test(test_machine_without_rank_0),
         cmocka_unit_test(test_text_for_a_link),
         cmocka_unit_test(test_objects_of_a_store),
         cmocka_unit_test(test_moved_elsewhere),
