@@ -1502,6 +1502,35 @@ static void test_tars_pinned(void **state) {
     assert_false(util_exists(pinned));
 }
 
+// A gc is killed when rank 0's share is done: what it was to keep is whole, and gone on from, and the next one ends it.
+static void die_between_ranks(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (strcmp(name, "unlink") == 0 && strstr(path, "/ba2-rank1") != NULL) (void)raise(SIGKILL);
+}
+
+static void test_tars_gc_killed(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.keep = CKPT_KEEP_ALL;
+    p.saves = 4;
+    tr_run(tr_new(3), save_some, &p);
+    pid_t child = fork();
+    if (child == 0) {
+        FAULT_SET(fault_watch, die_between_ranks);
+        gc_newest(p.dir, 2);
+        _exit(1);
+    }
+    was_killed(child);
+    assert_true(!util_exists(util_join(p.dir, "ba1-rank1.pt.tar")) && util_exists(util_join(p.dir, "ba2-rank1.pt.tar")));
+    assert_true(!util_exists(util_join(p.dir, "ba2-rank0.pt.tar")) && util_exists(util_join(p.dir, "ba1-rank2.pt.tar")));
+    p.number = 4;
+    tr_run(tr_new(3), once_more, &p);
+    gc_newest(p.dir, 2);
+    for (int i = 0; i < 3; i++) {
+        for (int k = 1; k < 6; k++) assert_int_equal(util_exists(util_join(p.dir, util_fmt("ba%d-rank%d.pt.tar", k, i))), k > 3);
+    }
+}
+
 // With folders of their own: a checkpoint that is pinned, or kept because another was removed, on one machine is kept whole.
 static void held_by_one(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -7267,7 +7296,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_reshape),
         cmocka_unit_test(test_walk_back),
         cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),
-        cmocka_unit_test(test_tars_passed_over), cmocka_unit_test(test_tars_pinned), cmocka_unit_test(test_tars_over_sharded), cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_tars_passed_over), cmocka_unit_test(test_tars_pinned), cmocka_unit_test(test_tars_gc_killed),
+        cmocka_unit_test(test_tars_over_sharded), cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid), cmocka_unit_test(test_apart_exchanged),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp), cmocka_unit_test(test_whole_apart_copy_unread),
         cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest),
