@@ -57920,7 +57920,7 @@ static ckpt_err ckpt__crew_expect(ckpt_saver *s, const ckpt__saver_job *job) {
     return CKPT_OK;
 }
 
-// SHARDED, rank 0: what a listing says of the names of its files and of the ranks that wrote them. A damaged one says nothing: no
+// SHARDED: what a listing says of the names of its files and of the ranks that wrote them. A damaged one says nothing: no
 // file that it may tell of can be relied on. One that could not be read now may be whole, and its files what loads.
 static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t *edition, int64_t *ranks, char *ending) {
     ckpt__buf text;
@@ -57938,8 +57938,9 @@ static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t
     return e == CKPT_CORRUPT || e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
-// SHARDED, rank 0: which edition of that name this one will be, so that it touches no file of those before: they are what loads
-// until its listing takes the place of theirs, here and in each store. *stale: ranks that wrote them. job->was: how those end.
+// SHARDED: which edition of that name this one has to be for this folder, so that it touches no file of those before: they are
+// what loads until its listing takes the place of theirs, here and, which rank 0 knows, in each store. *stale: ranks that wrote
+// them. job->was: how those end.
 static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, const char *path, bool there,
                                         int64_t *next, int64_t *stale) {
     ckpt__buf name, link;
@@ -57948,7 +57949,7 @@ static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, con
     bool any = there;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&link, &s->allocator);
-    for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) {
+    for (int i = 0; i < s->remote_count && s->ranks.rank == 0 && e == CKPT_OK; i++) {
         const ckpt__remote *r = &s->remotes[i];
         e = ckpt__saver_remote_names(s, r, &job->line.t, &name, &link);
         if (e != CKPT_OK) break;
@@ -57971,7 +57972,8 @@ static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, con
 }
 
 // SHARDED: finds out whether a folder of that name is a checkpoint already, which must stay one until this one is. One that may
-// not be replaced is an error, before anything is touched.
+// not be replaced is an error, before anything is touched. Where machines have folders of their own a job that was killed may
+// have left different editions in them: this one comes after all.
 static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
@@ -57981,27 +57983,28 @@ static ckpt_err ckpt__crew_vacate(ckpt_saver *s, ckpt__saver_job *job) {
     ckpt__index_path(&path, &s->index, job->line.name);
     bool there = s->leads && path.err == CKPT_OK && !ckpt__os_is_gone(ckpt__buf_cstr(&path));
     ckpt_err e = path.err;
-    int64_t state[4 + CKPT__INDEX_ENDING / (int)sizeof(int64_t)], next = 0, stale = 0;
+    int64_t state[5 + CKPT__INDEX_ENDING / (int)sizeof(int64_t)], next = 0, stale = 0;
     if (e == CKPT_OK && there && !may)
         e = ckpt__error_set(CKPT_EXISTS, "cannot save: there is a checkpoint %s already, and overwriting was not asked for",
                             path.data);
-    if (e == CKPT_OK && first) e = ckpt__crew_next_edition(s, job, path.data, there, &next, &stale);
+    if (e == CKPT_OK && (first || there)) e = ckpt__crew_next_edition(s, job, path.data, there, &next, &stale);
     state[0] = e != CKPT_OK ? 0 : 1;
     state[1] = there ? -1 : 0;
-    state[2] = first ? next : INT64_MAX;
-    state[3] = first ? stale : INT64_MAX;
+    state[2] = -next;
+    state[3] = -stale;
     for (size_t i = 4; i < sizeof state / sizeof state[0]; i++) state[i] = INT64_MAX;
-    if (first) memcpy(state + 4, job->was, sizeof job->was);
+    if (first) state[4] = next;
+    if (first) memcpy(state + 5, job->was, sizeof job->was);
     ckpt_err told = ckpt__ranks_meet(&s->crew);
     if (told == CKPT_OK) told = ckpt__ranks_min(&s->crew, state, (int)(sizeof state / sizeof state[0]));
     if (told != CKPT_OK) {
         e = told;
     } else if (state[0] == 0) {
         e = ckpt__ranks_share(&s->crew, e);
-    } else if (state[2] > 0) {
-        job->line.edition = state[2];
-        job->stale = state[3];
-        memcpy(job->was, state + 4, sizeof job->was);
+    } else if (state[4] > 0) {
+        job->line.edition = -state[2];
+        job->stale = -state[3];
+        memcpy(job->was, state + 5, sizeof job->was);
         e = ckpt__saver_file_path(s, &path, &job->line);
         char *own = e == CKPT_OK ? ckpt__mem_copy_text(&s->allocator, path.data) : NULL;
         if (e == CKPT_OK && own == NULL) e = CKPT_NOMEM;
