@@ -43815,15 +43815,20 @@ static bool ckpt__remote_brings(const ckpt__remote *r, const char *name, uint64_
     return brings;
 }
 
-// Is what is on its way to a line's name another file, and *newer than the line's, by the time at which they were made?
+// Is what is on its way to a line's name, or has failed and is kept, another file, and *newer than the line's, by the time at
+// which they were made? What is sent while it is written is of a saver that lives.
 static bool ckpt__remote_brings_another(const ckpt__remote *r, const ckpt__index_line *l, bool *newer) {
     ckpt_uploader *u = r->uploader;
+    const ckpt__uploader_item *it = NULL;
     ckpt__os_mutex_lock(&u->lock);
     const ckpt__uploader_slot *slot = ckpt__uploader_slot_of(u, l->name, false);
-    const ckpt__uploader_item *it = slot == NULL ? NULL : slot->waiting != NULL ? slot->waiting : slot->running;
-    bool put = it != NULL && it->kind == CKPT__UPLOADER_PUT && (!it->early || it->committed);
-    bool another = put && !ckpt__uploader_is_link(it) &&
-                   (it->size != l->bytes || (it->has_crc && l->has_checksum && it->crc != l->checksum));
+    for (int i = 0; i < 3 && slot != NULL && it == NULL; i++) {
+        it = i == 0 ? slot->waiting : i == 1 ? slot->running : slot->failed;
+        if (it != NULL && it->kind != CKPT__UPLOADER_PUT) it = NULL;
+    }
+    bool early = it != NULL && it->early && !it->committed;
+    bool another = it != NULL && !ckpt__uploader_is_link(it) &&
+                   (early || it->size != l->bytes || (it->has_crc && l->has_checksum && it->crc != l->checksum));
     *newer = another && (double)ckpt__uploader_made(it) > l->saved_at * 1e6;
     ckpt__os_mutex_unlock(&u->lock);
     return another;
@@ -52090,18 +52095,19 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     if (known) (void)ckpt__saver_left_take(s, &left, &r->ledger.lines[at]);
     ckpt__index_line in_store = left.line;
     bool queued = known && ckpt__remote_is_queued(r, in_store.name, &failed), newer = false;
-    if (queued && ckpt__remote_brings_another(r, &in_store, &newer)) queued = false;        // of another saver of the uploader's
-    if (newer) ckpt__remote_arrived(r, number, CKPT_EXISTS, false);
     bool refused = failed && ckpt__remote_is_refused(r, in_store.name);
-    if (refused) failed = false;
+    bool another = (queued || failed) && ckpt__remote_brings_another(r, &in_store, &newer);     // another saver's
+    if (newer) ckpt__remote_arrived(r, number, CKPT_EXISTS, false);
+    if (another) queued = false;
+    if (another || refused) failed = false;
     if (known && ckpt__remote_ask(r, in_store.name) == CKPT__REMOTE_OVERTAKEN) failed = true;       // by now
     if (queued || failed) r->ledger.lines[at].inherited = r->inherits = true;
     ckpt__saver_leave(s);
     // One that has failed already is kept, and may be tried again.
     ckpt_err e = left.name.err;
     if (newer)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s is not sent: another saver's of that name, made later than what an "
-                        "earlier process left, is on its way", r->store->uri, in_store.name);
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what an earlier process left of %s%s is not sent: another saver's of that "
+                        "name, which was made later, is on its way, or has failed and is kept", r->store->uri, in_store.name);
     if (!known || queued || failed || newer || in_store.others || e != CKPT_OK) {
         ckpt__saver_left_free(&left);
         return e;

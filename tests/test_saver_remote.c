@@ -4058,11 +4058,23 @@ static void test_left_and_files_are_dated_back(void **state) {
     bucket_end(b);
 }
 
+// What dead processes' files say of when they were saved, put off by so many seconds.
+static void put_off(const char *path, double seconds) {
+    char *text = util_read(path, NULL), *at = strstr(text, "\"saved_at\":"), *end = NULL;
+    assert_non_null(at);
+    double was = strtod(at + sizeof "\"saved_at\":" - 1, &end);
+    util_write_text(path, util_fmt("%.*s\"saved_at\":%.6f%s", (int)(at - text), text, was + seconds, end));
+}
+
+// Where the other's file stands: it is in the store, on its way, has failed and is tried again, the same and is older than what was left.
+typedef enum stands { STANDS_THERE, STANDS_HELD, STANDS_FAILED, STANDS_OLDER } stands;
+
 // The same of a name that does not vary: what this uploader has put there since, for another folder, or is about to put, is not put over
-// with what is older, nor taken for it.
-static void check_left_and_another(bool held) {
+// with what is older, nor taken for it: the only copy of that stays.
+static void check_left_and_another(stands how) {
     bucket *b = bucket_new(NULL);
     const char *dir = util_temp_dir();
+    bool fails = how >= STANDS_FAILED;
     pid_t child = fork();
     if (child == 0) {
         bucket *mine = bucket_new(b->dir);
@@ -4079,43 +4091,91 @@ static void check_left_and_another(bool held) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     util_remove_tree(util_join(dir, ".ckpt-staging"));
+    if (how == STANDS_OLDER) put_off(ledger_path(dir), 1000);
+    if (how == STANDS_OLDER) put_off(util_join(dir, ".ckpt-index.jsonl"), 1000);
+    if (fails) fault_hope = fault_hope_most = 0.02;
     remote_run other = remote_constant(b), m = remote_constant(b);
     other.r->d.overwrite = true;
     run_open(other.r);
-    if (held) bucket_hold(b, true);
+    if (fails) bucket_fail(b, "put", CKPT_NET, -1);
+    if (how != STANDS_THERE) bucket_hold(b, true);
     run_save(other.r, 5);
-    if (!held) ok(ckpt_saver_wait(other.r->s, 0));
-    if (!held) run_end(other.r);
+    if (fails) bucket_hold(b, false);
+    if (how == STANDS_THERE) ok(ckpt_saver_wait(other.r->s, 0));
+    if (how == STANDS_THERE) run_end(other.r);
+    if (fails) assert_int_not_equal(ckpt_saver_wait(other.r->s, 0), CKPT_OK);
     (void)!ckpt_uploader_close(m.u, 0);
     m.u = other.u;
     m.r->d.uploaders = &m.u;
     m.r->d.folder = dir;
     m.r->d.resume_offline = true;
-    bucket_fail(b, "size", CKPT_NET, -1);
+    m.r->d.num_checkpoints_to_keep = CKPT_KEEP_NONE;
+    bucket_fail(b, fails ? "size|put" : "size", CKPT_NET, -1);
     run_open(m.r);
     ckpt_timestamp t;
     ok(ckpt_saver_resume(m.r->s, &t));
     assert_int_equal(t.batch, 1);
     bucket_fail(b, NULL, CKPT_OK, 0);
     bucket_hold(b, false);
-    bool there = false;
-    for (double until = ckpt__os_now() + 60; !there && ckpt__os_now() < until;) {
+    bool told = false, there = false;
+    const char *object = bucket_path(b, "run/model.pt"), *says = how == STANDS_OLDER ? "\"uploaded\"" : "\"upload\":\"failed\"";
+    for (double until = ckpt__os_now() + 60; !(told && there) && ckpt__os_now() < until;) {
+        there = util_exists(object);                    // and by what is told after that it is judged
         (void)!ckpt_uploader_wait(m.u, 0);
         (void)!ckpt_saver_wait(m.r->s, 0);
-        there = strstr(util_read(ledger_path(dir), NULL), "\"upload\":\"failed\"") != NULL;
+        told = strstr(util_read(ledger_path(dir), NULL), says) != NULL;
     }
-    check_file(bucket_path(b, "run/model.pt"), 5);
-    if (!there) fail_msg("%s\n%s", util_read(ledger_path(dir), NULL), b->log);  // what is there is another's
-    if (held) run_end(other.r);
+    check_file(object, how == STANDS_OLDER ? 1 : 5);
+    if (!told) fail_msg("%s\n%s", util_read(ledger_path(dir), NULL), b->log);  // what is there is another's
+    if (how != STANDS_OLDER) check_file(util_join(dir, "model.pt"), 1);
+    if (how != STANDS_THERE) (void)!ckpt_saver_close(other.r->s, 0);
+    if (how != STANDS_THERE) ckpt_state_free(&other.r->st);
     (void)!ckpt_saver_close(m.r->s, 0);
     ckpt_state_free(&m.r->st);
     (void)!ckpt_uploader_close(m.u, 0);
     bucket_end(b);
+    fault_hope = 60, fault_hope_most = 900;
 }
 
 static void test_left_and_another_is_newer(void **state) {
     (void)state;
-    for (int held = 0; held < 2; held++) check_left_and_another(held != 0);
+    for (int how = STANDS_THERE; how <= STANDS_OLDER; how++) check_left_and_another((stands)how);
+}
+
+// What is sent while it is written is a living saver's, whatever it comes to.
+static void test_left_and_another_is_early(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    char name[] = "run/model.pt";
+    ckpt__uploader_item it;
+    ckpt__index_line l;
+    ckpt__remote r;
+    bool newer = false, later = false;
+    memset(&it, 0, sizeof it);
+    memset(&l, 0, sizeof l);
+    memset(&r, 0, sizeof r);
+    r.uploader = uploader_on(b, NULL);
+    l.name = name;
+    l.bytes = it.size = 100;
+    l.saved_at = 10;
+    it.kind = CKPT__UPLOADER_PUT;
+    it.early = true;
+    it.added = 11000000;
+    ckpt__os_mutex_lock(&r.uploader->lock);
+    ckpt__uploader_slot *slot = ckpt__uploader_slot_of(r.uploader, name, true);
+    slot->waiting = &it;
+    ckpt__os_mutex_unlock(&r.uploader->lock);
+    bool early = ckpt__remote_brings_another(&r, &l, &newer);
+    it.committed = true;
+    bool committed = ckpt__remote_brings_another(&r, &l, &later);
+    ckpt__os_mutex_lock(&r.uploader->lock);
+    slot->waiting = NULL;
+    ckpt__uploader_slot_drop(r.uploader, slot);
+    ckpt__os_mutex_unlock(&r.uploader->lock);
+    assert_true(early && newer);
+    assert_false(committed);
+    ok(ckpt_uploader_close(r.uploader, 0));
+    bucket_end(b);
 }
 
 // Names that say nothing of their time: the file itself is asked, unless it is the one that is here.
@@ -4605,7 +4665,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_resume_all_damaged),
         cmocka_unit_test(test_resume_offline),
         cmocka_unit_test(test_resume_offline_later), cmocka_unit_test(test_left_while_the_store_is_away), cmocka_unit_test(test_resume_unheld),
-        cmocka_unit_test(test_resume_device_fails), cmocka_unit_test(test_left_and_another_is_newer),
+        cmocka_unit_test(test_resume_device_fails), cmocka_unit_test(test_left_and_another_is_newer), cmocka_unit_test(test_left_and_another_is_early),
         cmocka_unit_test(test_left_and_files_are_dated_back),
         cmocka_unit_test(test_resume_constant_names), cmocka_unit_test(test_resume_names_of_epochs),
         cmocka_unit_test(test_resume_exchanged), cmocka_unit_test(test_resume_epochs_by_their_ends), cmocka_unit_test(test_resume_epochs_without_room),
