@@ -43930,21 +43930,12 @@ static ckpt__remote_goal ckpt__remote_reaches(const ckpt__remote *r, uint64_t nu
 }
 
 // Pins are those of the folder's index.
-static void ckpt__remote_pin_line(ckpt__index_line *l, const ckpt__index *local) {
-    int at = ckpt__remote_find(local, l->number);
-    if (at >= 0 && local->lines[at].guessed) at = -1;           // of another save
-    l->pinned = (at >= 0 && local->lines[at].pinned) || (at < 0 && l->pinned);
-}
-
 static void ckpt__remote_pin(ckpt__remote *r, const ckpt__index *local) {
-    for (size_t i = 0; i < r->ledger.count; i++) ckpt__remote_pin_line(&r->ledger.lines[i], local);
-}
-
-// What somebody has let go of is not pinned here either. Asked before lines leave the index: nobody could say so afterwards, and
-// the object would stay for ever.
-static void ckpt__remote_unpin(ckpt__remote *r, const ckpt__index *local) {
     for (size_t i = 0; i < r->ledger.count; i++) {
-        if (r->ledger.lines[i].pinned) ckpt__remote_pin_line(&r->ledger.lines[i], local);
+        ckpt__index_line *l = &r->ledger.lines[i];
+        int at = ckpt__remote_find(local, l->number);
+        if (at >= 0 && local->lines[at].guessed) at = -1;       // of another save
+        l->pinned = (at >= 0 && local->lines[at].pinned) || (at < 0 && l->pinned);
     }
 }
 
@@ -49106,11 +49097,12 @@ static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool 
 //-- the index -------------------------------------------------------------------
 
 // Lines whose file somebody removed would take the places of real ones among the newest N. Of what is pinned the line is kept
-// aside: its file, or all of the folder, may be away for a moment only.
+// aside: its file, or all of the folder, may be away for a moment only. Stores hear before what is pinned, and what was let go
+// of: of a line that has left nobody could say so, and its object would go, or stay for ever.
 static void ckpt__saver_drop_missing(ckpt_saver *s) {
     ckpt__buf path;
     ckpt__os_info info;
-    for (int i = 0; i < s->remote_count; i++) ckpt__remote_unpin(&s->remotes[i], &s->index);
+    for (int i = 0; i < s->remote_count; i++) ckpt__remote_pin(&s->remotes[i], &s->index);
     ckpt__buf_init(&path, &s->allocator);
     for (size_t i = s->index.count; i > 0; i--) {
         ckpt__index_path(&path, &s->index, s->index.lines[i - 1].name);

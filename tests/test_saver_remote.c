@@ -2541,6 +2541,32 @@ static void test_pinned_while_staged(void **state) {
     bucket_end(b);
 }
 
+// Nor does it leave the store when its file is away before anybody has looked what is pinned for that: it was pinned, and comes back.
+static void test_pinned_and_away(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir(), *file = util_join(dir, "ba1.pt"), *aside = util_join(util_temp_dir(), "ba1.pt");
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_checkpoints_to_keep = m.r->d.num_remote_to_keep = 1;
+    run_open(m.r);
+    save_wait(&m, 1);
+    pin(dir, "ba1.pt", true);
+    assert_int_equal(rename(file, aside), 0);
+    save_wait(&m, 2);
+    save_wait(&m, 3);
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba3.pt run%latest.pt.symlink");
+    assert_int_equal(rename(aside, file), 0);
+    save_wait(&m, 4);
+    assert_string_equal(names_in(dir), "ba1.pt ba4.pt latest.pt");
+    assert_string_equal(bucket_names(b), "run%ba1.pt run%ba4.pt run%latest.pt.symlink");
+    pin(dir, "ba1.pt", false);
+    save_wait(&m, 5);
+    assert_string_equal(names_in(dir), "ba5.pt latest.pt");
+    assert_string_equal(bucket_names(b), "run%ba5.pt run%latest.pt.symlink");
+    remote_end(&m);
+    bucket_end(b);
+}
+
 // What was pinned and is let go again leaves the store, too, though the next save takes it from the folder before anybody looks what is
 // pinned for the store: while the saver is open [0..3], and between two [4..5]; and when its file is gone as well [2..3].
 static void test_unpinned_leaves_the_store(void **state) {
@@ -4636,7 +4662,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_fetched_stays_pinned),
         cmocka_unit_test(test_pinned_meanwhile),
         cmocka_unit_test(test_unpinned_leaves_the_store), cmocka_unit_test(test_pinned_name_in_the_store),
-        cmocka_unit_test(test_pinned_while_staged), cmocka_unit_test(test_full_disk_keeps_none), cmocka_unit_test(test_full_disk_stages_nothing),
+        cmocka_unit_test(test_pinned_while_staged),
+        cmocka_unit_test(test_pinned_and_away), cmocka_unit_test(test_full_disk_keeps_none), cmocka_unit_test(test_full_disk_stages_nothing),
         cmocka_unit_test(test_left_before_a_copy),
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
