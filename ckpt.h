@@ -49151,7 +49151,8 @@ static void ckpt__saver_merge_verdict(ckpt__index_line *mine, const ckpt__index_
 // Takes over what another process says of a checkpoint: of one that is not known here if it is pinned. A tool has found it, or it
 // is of an index that was away together with its folder. It stands before the saves of its number, and is none of this run's.
 static ckpt_err ckpt__saver_merge_line(ckpt_saver *s, const ckpt__index_line *l) {
-    int at = ckpt__index_find(&s->index, l->name);
+    int at = ckpt__index_find(&s->index, l->name), away = at < 0 ? ckpt__index_find(&s->absent, l->name) : -1;
+    if (away >= 0 && s->absent.lines[away].number == l->number) return CKPT_OK;     // it comes back with its file
     if (at < 0 && l->pinned && l->number > 0) {
         ckpt__index_line copy = *l;
         copy.stray = true;
@@ -49241,7 +49242,7 @@ static void ckpt__saver_note_index(ckpt_saver *s) {
 }
 
 // Machines with folders of their own have an index each, and what somebody pins or removes is in one of them. Names of the
-// checkpoints that this one keeps when `line` enters it, each with its NUL.
+// checkpoints that this one keeps when `line` enters it, each with its NUL: also of what is pinned and away, and may come back.
 static ckpt_err ckpt__saver_collect_kept(ckpt_saver *s, const ckpt__index_line *line, ckpt__buf *out) {
     ckpt__index_rule rule = s->rule;
     if (rule.keep > 0) rule.keep = rule.keep > 1 ? rule.keep - 1 : CKPT_KEEP_NONE;
@@ -49264,6 +49265,10 @@ static ckpt_err ckpt__saver_collect_kept(ckpt_saver *s, const ckpt__index_line *
             ckpt__buf_add(out, l->name, strlen(l->name) + 1);
     }
     ckpt__os_mutex_unlock(&s->shared->lock);
+    for (size_t i = 0; i < s->absent.count; i++) {
+        const char *name = s->absent.lines[i].name;
+        if (strcmp(name, line->name) != 0) ckpt__buf_add(out, name, strlen(name) + 1);
+    }
     return out->err;
 }
 

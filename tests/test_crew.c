@@ -2867,6 +2867,54 @@ static void test_pinned_and_unlisted(void **state) {
     assert_true(util_exists(util_join(p.dir, "rank0/ba1")));
 }
 
+// What one machine has pinned, and somebody has moved away there for two saves, stays on the other's: it comes back.
+static void pinned_and_away(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    char from[200], to[200];
+    m->d.ranks.node_rank = r->rank;
+    m->d.ranks.local_rank = 0;
+    m->d.ranks.local_world_size = 1;
+    m->d.num_checkpoints_to_keep = 1;
+    (void)snprintf(from, sizeof from, "%s/ba1", m->folder);
+    (void)snprintf(to, sizeof to, "%s.aside", m->folder);
+    if (member_open(m)) {
+        for (int i = 1; i <= 5; i++) {
+            ckpt_timestamp t = at_batch(i);
+            TR_OK(r, ckpt_saver_save(m->s, &t));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+            if (r->rank == p->slow && i == 1) {
+                member_pin(m, "ba1", true);
+                TR_CHECK(r, rename(from, to) == 0);
+            } else if (r->rank == p->slow && i == 3) {
+                TR_CHECK(r, rename(to, from) == 0);
+            } else if (r->rank == p->slow && i == 4) {
+                member_pin(m, "ba1", p->saves == 0);
+            }
+            TR_OK(r, tr_barrier(r));
+            if (i == 4) TR_CHECK(r, is_whole(m->folder, "ba1"));
+        }
+    }
+    member_end(m);
+}
+
+static void test_pinned_and_away(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        plan p = plan_of(SHARDED);
+        p.apart = true;
+        p.interval = "1000000ba";
+        p.slow = turn % 2;
+        p.saves = turn / 2;             // it is let go of, and goes everywhere
+        tr_run(tr_new(2), pinned_and_away, &p);
+        for (int i = 0; i < 2; i++) {
+            const char *folder = util_join(p.dir, util_fmt("rank%d", i));
+            assert_string_equal(names_in(folder), p.saves == 0 ? "ba1 ba5 latest-rank0.pt" : "ba5 latest-rank0.pt");
+            if (p.saves == 0) assert_string_equal(names_in(util_join(folder, "ba1")), util_fmt(".metadata __%d_0.pt", i));
+        }
+    }
+}
+
 static void pinned_by_one(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     ckpt_uploader *u;
@@ -7364,7 +7412,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_exchanged_alone), cmocka_unit_test(test_tars_exchanged_back), cmocka_unit_test(test_tars_exchanged_passing),
         cmocka_unit_test(test_tars_exchanged_unasked), cmocka_unit_test(test_tars_exchanged_long),
         cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_exchanged_gone),
-        cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
+        cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_and_away), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
         cmocka_unit_test(test_sentence_stays),
