@@ -151,6 +151,9 @@
    owns, and so rotates, the checkpoints of the run that it continues; what a tool has put into the index (it was pinned,
    or the index was lost) only when its name is one of the template's, because it may be a copy that somebody made.
    A pinned file that is moved away, alone or with the folder, and put back while the saver is open is pinned still.
+   Old checkpoints go when a newer one is safe, not when the saver is opened. Only where the disk is full for the new one
+   (CKPT_NO_SPACE) what these rules let go of before it, as num_checkpoints_to_keep is lower than it was, goes first, but
+   for the newest of all, and the save is tried once more; not where several ranks have files of their own.
    Freeing the blocks of a deleted file happens on a thread of its own.
 
 
@@ -50698,9 +50701,9 @@ static ckpt_err ckpt__saver_clear_name(ckpt_saver *s, const ckpt__saver_job *job
     return e;
 }
 
-// Writes the file aside, lets the bound memory go, syncs and renames. A file that is replaced keeps a descriptor, so that its
-// blocks are freed by the sweeper and not by the rename.
-static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
+// Writes the file aside, lets the bound memory go, unless there may be another try, syncs and renames. A file that is replaced
+// keeps a descriptor, so that its blocks are freed by the sweeper and not by the rename.
+static ckpt_err ckpt__saver_write_once(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     ckpt__file_new *n = &job->file;
     int old = -1;
     n->fd = -1;
@@ -50709,7 +50712,7 @@ static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__eng
     job->replace = !sharded && ckpt__saver_may_replace(s, job->line.name);
     ckpt_err e = sharded ? ckpt__saver_clear_name(s, job, &old) : CKPT_OK;
     if (e == CKPT_OK) e = ckpt__saver_fill_file(s, job, work);
-    ckpt__saver_captured(s, job);
+    if (e != CKPT_NO_SPACE) ckpt__saver_captured(s, job);
     if (e == CKPT_OK && job->replace && ckpt__os_exists(job->path)) (void)ckpt__os_open_read(&old, job->path);
     if (e != CKPT_OK) {
         ckpt__file_abort(n);
@@ -50720,6 +50723,81 @@ static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__eng
     }
     ckpt__saver_hold_one(s, old);
     return e;
+}
+
+// Moves the lines that the rule lets go before the save of that name to `gone`: nothing that it keeps, nor what has that name,
+// nor, whatever the rule says, the newest that a run could go on from. With the turn.
+static ckpt_err ckpt__saver_rotate_early(ckpt_saver *s, const char *name, ckpt__index *gone) {
+    bool newest = true;
+    ckpt__saver_drop_missing(s);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    (void)ckpt__index_choose(&s->index, &s->rule);
+    for (size_t i = s->index.count; i > 0; i--) {
+        ckpt__index_line *l = &s->index.lines[i - 1];
+        bool named = strcmp(l->name, name) == 0;
+        bool last = newest && !named && ckpt__index_counts(l) && ckpt__index_is_fit(l);
+        if (named || last) l->leaves = false;
+        if (last) newest = false;
+    }
+    ckpt_err e = ckpt__saver_move_leaving(s, gone);
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return e;
+}
+
+// The same, and deletes them. Below the index's lock, so that a pin comes before it; the index is written last, as a line whose
+// file is gone does no harm. Returns how many went. With the turn.
+static size_t ckpt__saver_retire_early(ckpt_saver *s, const char *name) {
+    ckpt__index gone;
+    ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
+    if (e == CKPT_OK) e = ckpt__saver_check_place(s);
+    if (e == CKPT_OK) e = ckpt__index_lock(&s->index);
+    if (e == CKPT_OK) {
+        e = ckpt__saver_merge(s);
+        if (e == CKPT_OK) e = ckpt__saver_rotate_early(s, name, &gone);
+        if (e == CKPT_OK) e = ckpt__saver_retire(s, &gone, false, true);
+        if (e != CKPT_OK) ckpt__saver_put_back(s, &gone);
+        else if (gone.count > 0) (void)ckpt__saver_write_index(s);
+        ckpt__index_unlock(&s->index);
+    }
+    size_t count = gone.count;
+    ckpt__index_free(&gone);
+    return count;
+}
+
+// The disk is full for a new checkpoint, and rotation, which comes after it, would never get to what a rule that is lower than
+// before lets go: that goes now. What several ranks have they let go together, after a save. True: there may be more room.
+static bool ckpt__saver_clear_excess(ckpt_saver *s, const char *name) {
+    ckpt__error_record why;
+    bool alone = s->leads && (s->layout == CKPT__SAVER_WHOLE || !s->crew.together);
+    if (!alone || s->rule.keep == CKPT_KEEP_ALL) return false;
+    ckpt__error_take(&why);
+    ckpt__saver_enter(s);
+    size_t count = ckpt__saver_retire_early(s, name);
+    ckpt__saver_leave(s);
+    if (count > 0) {
+        (void)ckpt__saver_await_swept(s, ckpt__os_now() + CKPT__SAVER_PATIENCE);        // folders go on its thread
+        ckpt__error_log(&s->logger, CKPT_LOG_INFO, "the disk is full: %zu checkpoints that are not to be kept any more went "
+                        "before the save of %s, which is tried once more", count, name);
+    }
+    ckpt__error_last = why;
+    return count > 0;
+}
+
+// Can a file that could not be written be written again? Its bytes are in the image, or the bound memory is not let go.
+static bool ckpt__saver_repeats(const ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
+    if (job->passes && job->captured) {             // they are, and parts of it may be on their way from there
+        job->passes = false;
+        job->staged = true;
+        work->open = NULL;
+        work->copied = NULL;
+    }
+    return job->staged || !job->captured || s->snapshot == CKPT_SNAPSHOT_NONE;
+}
+
+static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
+    ckpt_err e = ckpt__saver_write_once(s, job, work);
+    if (e != CKPT_NO_SPACE || !ckpt__saver_clear_excess(s, job->line.name)) return e;
+    return ckpt__saver_repeats(s, job, work) ? ckpt__saver_write_once(s, job, work) : e;
 }
 
 // This rank's file of a checkpoint that all ranks have to complete is durable, or is not going to be.

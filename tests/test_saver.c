@@ -1572,6 +1572,215 @@ static void test_full_behind_the_file(void **state) {
     }
 }
 
+//-- a disk that is full for a new checkpoint --------------------------------------
+
+// How it shows: its file cannot be made, or not be written, or not be synced.
+typedef enum crowd { CROWD_CREATE, CROWD_WRITE, CROWD_SYNC } crowd;
+static crowd       crowd_how;
+static bool        crowd_stays;         // also when blocks have been freed
+static const char *crowd_dir;           // where it is
+static int         crowd_tries;         // of files
+static char        crowd_file[4096];    // the last of them, which may be opened again for direct writes
+
+static void crowd_open(const char *name, const char *path) {
+    const char *base = strstr(path, "/.ba");
+    if (base == NULL) base = strstr(path, "/.__0_0.pt");
+    if (strcmp(name, "open") != 0 || base == NULL || strstr(base, ".tmp") == NULL || strncmp(path, crowd_dir, strlen(crowd_dir)) != 0) return;
+    if (strcmp(path, crowd_file) == 0) return;
+    (void)snprintf(crowd_file, sizeof crowd_file, "%s", path);
+    crowd_tries++;
+    if (!disk_full) return;
+    if (crowd_how == CROWD_CREATE) fault_arm_here("open", ENOSPC);
+    else if (crowd_how == CROWD_WRITE) fault_arm_always("pwrite", ENOSPC);
+    else fault_arm_call("fsync", ENOSPC, 1);
+}
+
+static void crowd_close(const char *name, const char *path, int fd) {
+    if (!crowd_stays) free_blocks(name, path, fd);
+}
+
+// Saves `step` on a disk that is full until a checkpoint has gone.
+static ckpt_err crowd_save(run *r, int64_t step, crowd how, bool stays) {
+    ckpt_timestamp t = at_batch(step);
+    crowd_how = how;
+    crowd_stays = stays;
+    crowd_dir = r->dir;
+    crowd_tries = 0;
+    disk_full = true;
+    fault_watch = crowd_close;
+    fault_set_spy(crowd_open);
+    run_set(r, step);
+    ckpt_err e = ckpt_saver_save(r->s, &t);
+    if (e == CKPT_OK) e = ckpt_saver_fence(r->s);
+    run_set(r, -1);                     // what was bound may change now
+    if (e == CKPT_OK) e = ckpt_saver_wait(r->s, 0);
+    fault_watch = NULL;
+    fault_set_spy(NULL);
+    (void)fault_disarm();
+    disk_full = false;
+    return e;
+}
+
+// A run that goes on in a folder where five were kept, with the rule `keep`. `large`: more than one write for each.
+static run *crowd_resume(const char *dir, ckpt_snapshot snapshot, int keep, bool large, size_t staging) {
+    static float block[1 << 19];
+    run *r = NULL;
+    for (int life = 0; life < 2; life++) {
+        r = run_new(dir);
+        if (large) ckpt_bind_f32(&r->st, "state/model/large", block, UTIL_COUNT(block));
+        r->d.snapshot = snapshot;
+        r->d.max_staging_bytes = staging;
+        r->d.num_checkpoints_to_keep = life == 0 ? 5 : keep;
+        run_open(r);
+        if (life == 1) break;
+        for (int i = 1; i <= 5; i++) run_save(r, i);
+        run_end(r);
+    }
+    ckpt_timestamp t;
+    ok(ckpt_saver_resume(r->s, &t));
+    run_check(r, 5);
+    assert_string_equal(names_in(dir), "ba1.pt ba2.pt ba3.pt ba4.pt ba5.pt latest.pt");
+    return r;
+}
+
+// A large one's other tensor does not matter here.
+static void crowd_check(const char *path, int64_t step) {
+    run *r = run_new(".");
+    ckpt_load_desc l;
+    memset(&l, 0, sizeof l);
+    l.load_path = path;
+    l.state = &r->st;
+    l.not_strict = true;
+    ok(ckpt_verify(path, NULL));
+    ok(ckpt_load(&l, NULL));
+    run_check(r, step);
+    ckpt_state_free(&r->st);
+}
+
+// Who lowers num_checkpoints_to_keep because the disk is full gets room by that: what the rule lets go of goes before the save, which
+// is tried once more.
+static void test_lowered_rule_on_full_disk(void **state) {
+    (void)state;
+    for (int i = 0; i < 3 * 3 * 2 * 2; i++) {
+        int keep = 1 + i / 18;
+        bool large = i / 9 % 2 > 0;
+        const char *dir = util_temp_dir();
+        run *r = crowd_resume(dir, modes[i % 3], keep, large, 0);
+        pin(dir, "ba1.pt", true);
+        ckpt_err e = crowd_save(r, 6, (crowd)(i / 3 % 3), false);
+        if (e != CKPT_OK) fail_msg("%d: %s", i, ckpt_last_error());
+        assert_int_equal(crowd_tries, 2);
+        assert_string_equal(names_in(dir), keep == 1 ? "ba1.pt ba6.pt latest.pt" : "ba1.pt ba5.pt ba6.pt latest.pt");
+        assert_string_equal(util_link_target(util_join(dir, "latest.pt")), "ba6.pt");
+        crowd_check(util_join(dir, "ba6.pt"), 6);
+        assert_null(strstr(util_read(util_join(dir, ".ckpt-index.jsonl"), NULL), "ba2.pt"));
+        assert_null(strstr(util_list(dir), ".tmp"));
+        run_save(r, 7);
+        run_end(r);
+        crowd_check(util_join(dir, "ba7.pt"), 7);
+        util_remove_tree(dir);
+    }
+}
+
+// Nothing goes that the rule keeps before the save, and never the newest, whatever the disk says after it.
+static void test_full_disk_keeps_what_stays(void **state) {
+    (void)state;
+    static const struct { int keep, every; const char *best, *names; } rows[] = {
+        { CKPT_KEEP_ALL, 0, NULL, "ba1.pt ba2.pt ba3.pt ba4.pt ba5.pt latest.pt" },
+        { 5, 0, NULL, "ba1.pt ba2.pt ba3.pt ba4.pt ba5.pt latest.pt" },
+        { 2, 0, NULL, "ba4.pt ba5.pt latest.pt" },
+        { 1, 2, NULL, "ba2.pt ba4.pt ba5.pt latest.pt" },
+        { 1, 0, "max:state/metrics/loss", "ba2.pt ba5.pt latest.pt" },
+        { CKPT_KEEP_NONE, 0, NULL, "ba5.pt latest.pt" },
+    };
+    for (int k = 0; k < UTIL_COUNT(rows); k++) {
+        for (int i = 0; i < 9; i++) {
+            const char *dir = util_temp_dir();
+            run *r = crowd_resume(dir, modes[i % 3], CKPT_KEEP_ALL, false, 0);
+            ok(ckpt_saver_close(r->s, 0));
+            r->d.num_checkpoints_to_keep = rows[k].keep;
+            r->d.keep_every = rows[k].every;
+            r->d.keep_best = rows[k].best;
+            run_open(r);
+            ckpt_timestamp t;
+            ok(ckpt_saver_resume(r->s, &t));
+            assert_int_equal(crowd_save(r, 6, (crowd)(i / 3), true), CKPT_NO_SPACE);
+            assert_int_equal(crowd_tries, k < 2 ? 1 : 2);
+            assert_string_equal(names_in(dir), rows[k].names);
+            assert_string_equal(util_link_target(util_join(dir, "latest.pt")), "ba5.pt");
+            check_file(util_join(dir, "latest.pt"), 5);
+            assert_int_equal(crowd_save(r, 7, (crowd)(i / 3), true), CKPT_NO_SPACE);
+            assert_int_equal(crowd_tries, 1);
+            assert_string_equal(names_in(dir), rows[k].names);
+            assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_NO_SPACE);
+            ckpt_state_free(&r->st);
+            util_remove_tree(dir);
+        }
+    }
+}
+
+// The same of a rank's own files, where there is one rank: nobody else is to be asked.
+static void test_lowered_rule_of_one_rank(void **state) {
+    (void)state;
+    for (int i = 0; i < 3 * 3 * 2; i++) {
+        bool tars = i / 9 > 0;
+        const char *dir = util_temp_dir();
+        for (int life = 0; life < 2; life++) {
+            run *r = run_new(dir);
+            r->d.snapshot = modes[i % 3];
+            r->d.num_checkpoints_to_keep = life == 0 ? 3 : 1;
+            r->d.sharded = !tars;
+            r->d.per_rank_tar = tars;
+            r->d.sharded_prefix_dir = tars ? NULL : "ba{batch}";
+            r->d.filename = tars ? "ba{batch}-rank{rank}" : "x.pt";
+            if (tars) r->d.latest_filename = "latest-rank{rank}";
+            run_open(r);
+            ckpt_timestamp t;
+            if (life == 1) ok(ckpt_saver_resume(r->s, &t));
+            if (life == 1) ok(crowd_save(r, 4, (crowd)(i / 3 % 3), false));
+            if (life == 1) assert_int_equal(crowd_tries, tars ? 2 : 3);          // one to find that there is no folder yet
+            for (int step = 1; step <= 3 && life == 0; step++) run_save(r, step);
+            run_end(r);
+            if (life == 0) assert_string_equal(names_in(dir), tars ? "ba1-rank0.tar ba2-rank0.tar ba3-rank0.tar latest-rank0.tar" : "ba1 ba2 ba3 latest.pt");
+        }
+        assert_string_equal(names_in(dir), tars ? "ba4-rank0.tar latest-rank0.tar" : "ba4 latest.pt");
+        crowd_check(util_join(dir, tars ? "ba4-rank0.tar" : "ba4"), 4);
+        util_remove_tree(dir);
+    }
+}
+
+// What the save replaces stays until it is there, though the rule lets it go.
+static void test_full_disk_keeps_what_is_replaced(void **state) {
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        const char *dir = util_temp_dir();
+        run *r = crowd_resume(dir, modes[i % 3], 1, false, 0);
+        assert_int_equal(crowd_save(r, 2, (crowd)(i / 3), true), CKPT_NO_SPACE);
+        assert_string_equal(names_in(dir), "ba2.pt ba5.pt latest.pt");
+        check_file(util_join(dir, "ba2.pt"), 2);
+        assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_NO_SPACE);
+        ckpt_state_free(&r->st);
+        util_remove_tree(dir);
+    }
+}
+
+// Of what LAZY has no room to copy the memory was let go when the disk tells by its sync: that save fails, and the next one has room.
+static void test_full_disk_without_copy(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const char *dir = util_temp_dir();
+        run *r = crowd_resume(dir, CKPT_SNAPSHOT_LAZY, 2, true, 1000);
+        assert_int_equal(crowd_save(r, 6, (crowd)i, false), i == CROWD_SYNC ? CKPT_NO_SPACE : CKPT_OK);
+        run_save(r, 7);
+        assert_int_equal(ckpt_saver_close(r->s, 0), i == CROWD_SYNC ? CKPT_NO_SPACE : CKPT_OK);
+        ckpt_state_free(&r->st);
+        assert_string_equal(names_in(dir), i == CROWD_SYNC ? "ba5.pt ba7.pt latest.pt" : "ba6.pt ba7.pt latest.pt");
+        crowd_check(util_join(dir, "ba7.pt"), 7);
+        if (i != CROWD_SYNC) crowd_check(util_join(dir, "ba6.pt"), 6);
+        util_remove_tree(dir);
+    }
+}
+
 // The blocks of a large file are freed when the test says so, or after a minute.
 static int frees_blocks;
 
@@ -2844,7 +3053,9 @@ int main(void) {
         cmocka_unit_test(test_replaced_though_kept), cmocka_unit_test(test_names_of_others), cmocka_unit_test(test_folder_moved),
         cmocka_unit_test(test_pinned_and_away),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
-        cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file), cmocka_unit_test(test_close_while_blocks_are_freed),
+        cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file), cmocka_unit_test(test_lowered_rule_on_full_disk),
+        cmocka_unit_test(test_full_disk_keeps_what_stays), cmocka_unit_test(test_full_disk_without_copy), cmocka_unit_test(test_lowered_rule_of_one_rank),
+        cmocka_unit_test(test_full_disk_keeps_what_is_replaced), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_faults_while_opening),
         cmocka_unit_test(test_defect_4_latest_is_never_missing),
         cmocka_unit_test(test_defect_26_time_in_folder),
