@@ -396,6 +396,8 @@
                                                 of weights alone the numbers and metrics
                             .ckpt-lock          held while a saver is open; holds its process id and host. A tool that
                                                 deletes has it too: it is waited for, up to a minute
+                            .ckpt-index.spare   empty, while a saver that rotates is open: where no more files can be made it
+                                                goes, so that rotation can begin, which makes room
                             .ckpt-staging/      what waits to be uploaded
                             latest-rank0.pt     a relative symbolic link; where links do not work, a one-line text file
    In a store:              latest-rank0.pt.symlink     its text is the name of the newest checkpoint
@@ -16681,7 +16683,6 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 //------------------------------------------------------------------------------
 
 #define CKPT__INDEX_FILE "/.ckpt-index.jsonl"
-#define CKPT__INDEX_LOCK "/.ckpt-index.lock"
 
 enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_LEVEL_MAX = 255, CKPT__INDEX_EDITIONS = 99999999,
        CKPT__INDEX_STALE = 1000, CKPT__INDEX_ENDING = 24 };
@@ -16776,6 +16777,8 @@ typedef struct ckpt__index {
     bool              flat;             // nothing below the folder is looked at
     int               lock;             // descriptor of the lock, -1
     ckpt__buf         lock_path;        // while it is held, so that letting go needs no memory
+    bool              spares;           // its owner wants an empty file kept, to give for the lock's
+    bool              spare;            // there is one
 } ckpt__index;
 
 // From which edition on files may be there of those below `end`, which are to go now. What an earlier process has left is
@@ -17287,17 +17290,52 @@ static ckpt_err ckpt__index_write(const ckpt__index *ix) {
     return e;
 }
 
+// The path of what lies beside the index.
+static void ckpt__index_beside(const ckpt__index *ix, ckpt__buf *out, const char *ending) {
+    ckpt__buf_init(out, &ix->allocator);
+    if (strcmp(ix->file, CKPT__INDEX_FILE) == 0) ckpt__buf_fmt(out, "%s/.ckpt-index%s", ix->folder, ending);
+    else ckpt__buf_fmt(out, "%s%s%s", ix->folder, ix->file, ending);            // of one rank of several
+    (void)ckpt__buf_cstr(out);
+}
+
+// Rotation makes room, but not without the lock, and where no more files can be made there is no lock to be had: so a file is
+// kept that can go for it, if there is room for one now. The thread's sentence stays.
+static void ckpt__index_keep_spare(ckpt__index *ix) {
+    ckpt__error_record why;
+    ckpt__buf path;
+    bool made = false;
+    if (!ix->spares || ix->spare) return;
+    ckpt__error_take(&why);
+    ckpt__index_beside(ix, &path, ".spare");
+    ix->spare = path.err == CKPT_OK && ckpt__os_claim(path.data, &made) == CKPT_OK;
+    ckpt__buf_free(&path);
+    ckpt__error_last = why;
+}
+
+// True: there is room for a file in its place. The thread's sentence stays.
+static bool ckpt__index_give_spare(ckpt__index *ix) {
+    ckpt__error_record why;
+    ckpt__buf path;
+    if (!ix->spare) return false;
+    ckpt__error_take(&why);
+    ckpt__index_beside(ix, &path, ".spare");
+    ix->spare = path.err != CKPT_OK;
+    bool gone = !ix->spare && ckpt__os_remove(path.data) == CKPT_OK;
+    ckpt__buf_free(&path);
+    ckpt__error_last = why;
+    return gone;
+}
+
 // Keeps other processes from changing the index between a load and a write; a saver and `ckpt pin` may meet. The lock is held for
 // milliseconds, so a few seconds of patience are enough; where locks do not work the write is as safe as rename is.
 static ckpt_err ckpt__index_lock(ckpt__index *ix) {
-    ckpt__buf_init(&ix->lock_path, &ix->allocator);
-    if (strcmp(ix->file, CKPT__INDEX_FILE) == 0) ckpt__buf_fmt(&ix->lock_path, "%s" CKPT__INDEX_LOCK, ix->folder);
-    else ckpt__buf_fmt(&ix->lock_path, "%s%s.lock", ix->folder, ix->file);      // of one rank of several
+    ckpt__index_beside(ix, &ix->lock_path, ".lock");
     const char *path = ckpt__buf_cstr(&ix->lock_path);
     ckpt_err e = ix->lock_path.err;
     double deadline = ckpt__os_now() + 10;
     while (e == CKPT_OK) {
         e = ckpt__os_lock(&ix->lock, path);
+        if (e == CKPT_NO_SPACE && ckpt__index_give_spare(ix)) e = ckpt__os_lock(&ix->lock, path);
         if (e != CKPT_EXISTS || ckpt__os_now() > deadline) break;
         e = CKPT_OK;
         ckpt__os_sleep(0.001);
@@ -17312,6 +17350,7 @@ static ckpt_err ckpt__index_lock(ckpt__index *ix) {
 
 static void ckpt__index_unlock(ckpt__index *ix) {
     if (ix->lock >= 0) ckpt__os_unlock(ix->lock, ckpt__buf_cstr(&ix->lock_path));
+    if (ix->lock >= 0) ckpt__index_keep_spare(ix);
     ix->lock = -1;
     ckpt__buf_free(&ix->lock_path);
 }
@@ -17587,6 +17626,8 @@ static ckpt_err ckpt__index_reload(ckpt__index *ix) {
     ckpt_err e = ckpt__index_init(&now, &ix->allocator, ix->folder);
     memcpy(now.file, ix->file, sizeof now.file);
     now.best = ix->best;
+    now.spares = ix->spares;
+    now.spare = ix->spare;
     if (e == CKPT_OK) e = ckpt__index_load_to_write(&now);
     for (size_t i = 0; i < now.count && before.remeasure && e == CKPT_OK; i++) {
         ckpt__index_line *l = &now.lines[i];
@@ -50281,6 +50322,13 @@ static ckpt_err ckpt__saver_part_with(ckpt_saver *s, ckpt__index *gone, bool lat
     return why == CKPT_OK ? ckpt__error_prefix(e, "cannot delete an old checkpoint") : CKPT_OK;
 }
 
+// The new link may need the last file that there is room for, before the one that it takes the place of goes.
+static void ckpt__saver_yield_spare(ckpt_saver *s) {
+    ckpt__saver_enter(s);
+    (void)ckpt__index_give_spare(&s->index);
+    ckpt__saver_leave(s);
+}
+
 // A durable checkpoint gets its line, `latest` its new target, the uploaders their part, and those that rotation lets go are
 // deleted.
 static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const char *latest, const char *path,
@@ -50296,6 +50344,7 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
     ckpt__error_record why;
     bool full = e == CKPT_NO_SPACE && gone.count > 0;           // all but the index has been written
     if (full) e = CKPT_OK;
+    if (full && latest != NULL) ckpt__saver_yield_spare(s);
     if (e == CKPT_OK && latest != NULL && s->leads) e = ckpt__saver_move_latest(s, latest, line->name);
     if (e == CKPT_OK && full) {
         ckpt__saver_enter(s);
@@ -51776,6 +51825,8 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     if (e == CKPT_OK) e = ckpt__saver_measure(s);
     ckpt__index_settle(&s->index);
     s->number = ckpt__index_next_number(&s->index) - 1;
+    s->index.spares = s->rule.keep != CKPT_KEEP_ALL;
+    if (e == CKPT_OK) ckpt__index_keep_spare(&s->index);
     return e;
 }
 
@@ -53275,6 +53326,7 @@ static void ckpt__saver_free(ckpt_saver *s) {
     ckpt__mem_free_text(&a, s->bucket);
     ckpt__mem_free_text(&a, s->remote_name);
     ckpt__mem_free_text(&a, s->remote_latest);
+    if (s->index.spare && ckpt__saver_is_in_place(s)) (void)ckpt__index_give_spare(&s->index);
     if (s->lock_fd >= 0) ckpt__os_unlock(s->lock_fd, s->lock_path);
     for (int i = 0; i < s->ignore_count; i++) ckpt__mem_free_text(&a, s->ignore[i]);
     ckpt__mem_free(&a, s->ignore, (size_t)s->ignore_count * sizeof *s->ignore);

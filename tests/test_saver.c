@@ -1749,6 +1749,77 @@ static void test_lowered_rule_of_one_rank(void **state) {
     }
 }
 
+//-- a quota of files --------------------------------------------------------------
+
+static const char *quota_dir;           // how many names it may have in it
+static int         quota_most;
+
+static int quota_used(void) {
+    int n = 0;
+    for (const char *p = util_list(quota_dir); *p != 0; p++) n += *p == '\n';
+    return n;
+}
+
+static void quota_open(const char *name, const char *path) {
+    static const char *const made[] = { ".tmp", ".lock", ".spare", ".ckpt-lock" };
+    struct stat st;
+    bool makes = strcmp(name, "symlink") == 0;
+    for (int i = 0; i < UTIL_COUNT(made) && strcmp(name, "open") == 0; i++) makes = makes || ckpt__txt_ends(path, made[i]);
+    if (makes && strncmp(path, quota_dir, strlen(quota_dir)) == 0 && lstat(path, &st) != 0 && quota_used() >= quota_most) fault_arm_here(name, ENOSPC);
+}
+
+// Saves three times; CKPT_OK, or what each of them has failed with.
+static ckpt_err quota_saves(run *r, int left) {
+    ckpt_err first = CKPT_OK;
+    ok(ckpt_saver_wait(r->s, 0));
+    quota_dir = r->dir;
+    quota_most = quota_used() + left;
+    fault_set_spy(quota_open);
+    for (int i = 5; i <= 7; i++) {
+        ckpt_timestamp t = at_batch(i);
+        run_set(r, i);
+        ckpt_err e = ckpt_saver_save(r->s, &t);
+        if (e == CKPT_OK) e = ckpt_saver_wait(r->s, 0);
+        if (i == 5) first = e;
+        else if (e != first) fail_msg("of %d left, save %d: %s", left, i, ckpt_last_error());
+    }
+    return first;
+}
+
+// Where no more files can be made rotation has still one for what it needs: as long as a checkpoint finds room, or an old one can go, there
+// is room for the next.
+static void test_no_more_files(void **state) {
+    (void)state;
+    for (int i = 0; i < 3 * 2 * 2 * 4; i++) {
+        int keep = 1 + i / 3 % 2, left = i / 12;
+        bool lowered = i / 6 % 2 > 0;
+        run *r = run_new(util_temp_dir());
+        r->d.snapshot = modes[i % 3];
+        r->d.num_checkpoints_to_keep = lowered ? 4 : keep;
+        run_open(r);
+        for (int k = 1; k <= 4; k++) run_save(r, k);
+        if (lowered) {
+            ckpt_timestamp t;
+            ok(ckpt_saver_close(r->s, 0));
+            assert_null(strstr(util_list(r->dir), "spare"));
+            r->d.num_checkpoints_to_keep = keep;
+            run_open(r);
+            ok(ckpt_saver_resume(r->s, &t));
+        }
+        ckpt_err e = quota_saves(r, left), want = left > 0 || lowered ? CKPT_OK : CKPT_NO_SPACE;
+        fault_set_spy(NULL);
+        if (e != want) fail_msg("%d: %s", i, ckpt_last_error());
+        assert_non_null(strstr(util_list(r->dir), ".ckpt-index.spare"));
+        assert_int_equal(ckpt_saver_close(r->s, 0), e);
+        ckpt_state_free(&r->st);
+        assert_string_equal(names_in(r->dir), e != CKPT_OK ? (keep == 1 ? "ba4.pt latest.pt" : "ba3.pt ba4.pt latest.pt")
+                                                           : (keep == 1 ? "ba7.pt latest.pt" : "ba6.pt ba7.pt latest.pt"));
+        check_file(util_join(r->dir, "latest.pt"), e != CKPT_OK ? 4 : 7);
+        assert_null(strstr(util_list(r->dir), "spare"));
+        util_remove_tree(r->dir);
+    }
+}
+
 // What the save replaces stays until it is there, though the rule lets it go.
 static void test_full_disk_keeps_what_is_replaced(void **state) {
     (void)state;
@@ -3055,7 +3126,7 @@ int main(void) {
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file), cmocka_unit_test(test_lowered_rule_on_full_disk),
         cmocka_unit_test(test_full_disk_keeps_what_stays), cmocka_unit_test(test_full_disk_without_copy), cmocka_unit_test(test_lowered_rule_of_one_rank),
-        cmocka_unit_test(test_full_disk_keeps_what_is_replaced), cmocka_unit_test(test_close_while_blocks_are_freed),
+        cmocka_unit_test(test_full_disk_keeps_what_is_replaced), cmocka_unit_test(test_no_more_files), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_faults_while_opening),
         cmocka_unit_test(test_defect_4_latest_is_never_missing),
         cmocka_unit_test(test_defect_26_time_in_folder),

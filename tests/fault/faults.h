@@ -73,7 +73,7 @@ static __thread int         fault_own_errnum;
 static __thread int         fault_own_arming;
 // Hears of calls that change or look through folders, and of closes and pwrites, before they are made; path NULL: of fd. It may take its time.
 static void      (*fault_watch)(const char *name, const char *path, int fd);
-static void      (*fault_spy)(const char *name, const char *path);      // the same of opens, stats, lstats and renames, and may arm a fault for this very call
+static void      (*fault_spy)(const char *name, const char *path);      // the same of opens, stats, lstats, symlinks and renames, and may arm a fault for this very call
 
 //-- what the library has as constants, as variables: tests that want other ones share what is compiled -------------
 
@@ -296,7 +296,10 @@ FAULT_FN int fault_fdatasync(int fd) {
 }
 FAULT_FN int fault_ftruncate(int fd, off_t n) { return FAULT_CALL("ftruncate", FAULT_INTR | FAULT_GROWS, ftruncate(fd, n)); }
 FAULT_FN int fault_link(const char *a, const char *b) { return FAULT_CALL("link", FAULT_INTR | FAULT_GROWS, link(a, b)); }
-FAULT_FN int fault_symlink(const char *a, const char *b) { return FAULT_CALL("symlink", FAULT_INTR | FAULT_GROWS, symlink(a, b)); }
+FAULT_FN int fault_symlink(const char *a, const char *b) {
+    fault_tell_spy("symlink", b);
+    return FAULT_CALL("symlink", FAULT_INTR | FAULT_GROWS, symlink(a, b));
+}
 FAULT_FN int fault_rename(const char *a, const char *b) {
     fault_tell_spy("rename", b);
     return FAULT_CALL("rename", FAULT_INTR | FAULT_GROWS, rename(a, b));

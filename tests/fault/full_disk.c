@@ -65,6 +65,39 @@ static int one_full(const char *dir, model *m, ckpt_snapshot snapshot, const cha
     return 0;
 }
 
+// A run whose rule is lower than that of the one before, on a disk that this one has filled: what is not to be kept any more makes room.
+static int lowered(const char *dir, model *m, ckpt_snapshot snapshot, bool inodes) {
+    const char *folder = util_join(dir, "run"), *filler = util_join(dir, "filler"), *latest = util_join(folder, "latest-rank0.pt");
+    ckpt_saver_desc d = saver_desc(m, folder, snapshot, "ba{batch}.pt");
+    for (int life = 0; life < 2; life++) {
+        ckpt_saver *s = NULL;
+        ckpt_timestamp t;
+        d.num_checkpoints_to_keep = life == 0 ? 3 : 1;
+        expect(ckpt_saver_open(&s, &d) == CKPT_OK);
+        if (life == 1) expect(ckpt_saver_resume(s, &t) == CKPT_OK && t.batch == 3);
+        for (int b = life == 0 ? 1 : 4; b <= (life == 0 ? 3 : 6); b++) {
+            t = batch_time(b);
+            model_set(m, b);
+            ckpt_err e = ckpt_saver_save(s, &t);
+            if (e == CKPT_OK) e = ckpt_saver_wait(s, 0);
+            expect(e == CKPT_OK && number_in(latest) == b);
+        }
+        expect(ckpt_saver_close(s, 0) == CKPT_OK);
+        if (life == 1) break;
+        if (inodes) {                   // but for two: what the saver itself has open
+            fill_inodes(dir);
+            expect(unlink(util_fmt("%s/f0", dir)) == 0 && unlink(util_fmt("%s/f1", dir)) == 0);
+        } else {
+            fill(filler, 4096);         // the folder's lock has something in it
+        }
+    }
+    expect(strcmp(util_names(folder, NULL), "ba6.pt latest-rank0.pt") == 0);
+    for (int i = 2; inodes && unlink(util_fmt("%s/f%d", dir, i)) == 0; i++) {}
+    (void)unlink(filler);
+    util_remove_tree(folder);
+    return 0;
+}
+
 // A compressed checkpoint that has no room to be unpacked beside itself.
 static int packed(const char *dir) {
     enum { SIZE = 4 << 20 };
@@ -145,6 +178,8 @@ int main(int argc, char **argv) {
         if (bad == 0) bad = one_full(argv[1], &m, CKPT_SNAPSHOT_NONE, "ba{batch}.pt", CKPT_NO_SPACE, inodes);
         if (bad == 0) bad = one_full(argv[1], &m, CKPT_SNAPSHOT_COPY, "ba{batch}.pt", CKPT_NO_SPACE, inodes);
         if (bad == 0) bad = one_full(argv[1], &m, CKPT_SNAPSHOT_LAZY, "ba{batch}.pt", CKPT_NO_SPACE, inodes);
+        static const ckpt_snapshot all[] = { CKPT_SNAPSHOT_NONE, CKPT_SNAPSHOT_COPY, CKPT_SNAPSHOT_LAZY };
+        for (int i = 0; i < 3 && bad == 0; i++) bad = lowered(argv[1], &m, all[i], inodes);
     } else if (strcmp(argv[2], "prepare") == 0) {
         bad = run_saver(&m, util_join(argv[1], "run"), CKPT_SNAPSHOT_NONE, "ba{batch}.pt", false, 1, 2).first != CKPT_OK;
     } else if (strcmp(argv[2], "readonly") == 0) {
