@@ -1523,7 +1523,7 @@ static void test_no_conflict_leaves_sentence(void **state) {
 static bool disk_full, index_created;   // the index's temporary cannot be created, or it cannot be written
 
 static void fill_disk(const char *name, const char *path) {
-    if (!disk_full || strcmp(name, "open") != 0 || strstr(path, "/..ckpt-index.jsonl.") == NULL) return;
+    if (!FAULT_GET(disk_full) || strcmp(name, "open") != 0 || strstr(path, "/..ckpt-index.jsonl.") == NULL) return;
     if (index_created) fault_arm_always("pwrite", ENOSPC);
     else fault_arm_here("open", ENOSPC);
 }
@@ -1532,8 +1532,8 @@ static void fill_disk(const char *name, const char *path) {
 static void free_blocks(const char *name, const char *path, int fd) {
     struct stat st;
     (void)path;
-    if (!disk_full || strcmp(name, "close") != 0 || fstat(fd, &st) != 0 || st.st_nlink > 0 || st.st_size < WEIGHTS) return;
-    disk_full = false;
+    if (!FAULT_GET(disk_full) || strcmp(name, "close") != 0 || fstat(fd, &st) != 0 || st.st_nlink > 0 || st.st_size < WEIGHTS) return;
+    FAULT_SET(disk_full, false);
     (void)fault_disarm();
 }
 
@@ -1589,35 +1589,35 @@ static void crowd_open(const char *name, const char *path) {
     if (strcmp(path, crowd_file) == 0) return;
     (void)snprintf(crowd_file, sizeof crowd_file, "%s", path);
     crowd_tries++;
-    if (!disk_full) return;
+    if (!FAULT_GET(disk_full)) return;
     if (crowd_how == CROWD_CREATE) fault_arm_here("open", ENOSPC);
     else if (crowd_how == CROWD_WRITE) fault_arm_always("pwrite", ENOSPC);
     else fault_arm_call("fsync", ENOSPC, 1);
 }
 
 static void crowd_close(const char *name, const char *path, int fd) {
-    if (!crowd_stays) free_blocks(name, path, fd);
+    if (!FAULT_GET(crowd_stays)) free_blocks(name, path, fd);
 }
 
 // Saves `step` on a disk that is full until a checkpoint has gone.
 static ckpt_err crowd_save(run *r, int64_t step, crowd how, bool stays) {
     ckpt_timestamp t = at_batch(step);
     crowd_how = how;
-    crowd_stays = stays;
+    FAULT_SET(crowd_stays, stays);
     crowd_dir = r->dir;
     crowd_tries = 0;
-    disk_full = true;
-    fault_watch = crowd_close;
+    FAULT_SET(disk_full, true);
+    FAULT_SET(fault_watch, crowd_close);
     fault_set_spy(crowd_open);
     run_set(r, step);
     ckpt_err e = ckpt_saver_save(r->s, &t);
     if (e == CKPT_OK) e = ckpt_saver_fence(r->s);
     run_set(r, -1);                     // what was bound may change now
     if (e == CKPT_OK) e = ckpt_saver_wait(r->s, 0);
-    fault_watch = NULL;
+    FAULT_SET(fault_watch, NULL);
     fault_set_spy(NULL);
     (void)fault_disarm();
-    disk_full = false;
+    FAULT_SET(disk_full, false);
     return e;
 }
 
