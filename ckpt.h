@@ -50814,22 +50814,24 @@ static size_t ckpt__saver_retire_early(ckpt_saver *s, const char *name) {
 }
 
 // The disk is full for a new checkpoint, and rotation, which comes after it, would never get to what a rule that is lower than
-// before lets go: that goes now. What several ranks have they let go together, after a save. True: there may be more room.
+// before lets go: that goes now. What several ranks have they let go together, after a save. What the sweeper is still at, as a
+// save may follow close upon another, is waited for. True: there may be more room.
 static bool ckpt__saver_clear_excess(ckpt_saver *s, const char *name) {
     ckpt__error_record why;
     bool alone = s->leads && (s->layout == CKPT__SAVER_WHOLE || !s->crew.together);
-    if (!alone || s->rule.keep == CKPT_KEEP_ALL) return false;
+    size_t count = 0;
     ckpt__error_take(&why);
+    bool swept = ckpt__saver_await_swept(s, ckpt__os_now());
     ckpt__saver_enter(s);
-    size_t count = ckpt__saver_retire_early(s, name);
+    if (alone && s->rule.keep != CKPT_KEEP_ALL) count = ckpt__saver_retire_early(s, name);
     ckpt__saver_leave(s);
+    if (count > 0 || !swept) (void)ckpt__saver_await_swept(s, ckpt__os_now() + CKPT__SAVER_PATIENCE);
     if (count > 0) {
-        (void)ckpt__saver_await_swept(s, ckpt__os_now() + CKPT__SAVER_PATIENCE);        // folders go on its thread
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "the disk is full: %zu checkpoints that are not to be kept any more went "
                         "before the save of %s, which is tried once more", count, name);
     }
     ckpt__error_last = why;
-    return count > 0;
+    return count > 0 || !swept;
 }
 
 // Can a file that could not be written be written again? Its bytes are in the image, or the bound memory is not let go.

@@ -1572,6 +1572,9 @@ static void test_full_behind_the_file(void **state) {
     }
 }
 
+// The blocks of a large file are freed when the test says so, or after a minute.
+static int frees_blocks;
+
 //-- a disk that is full for a new checkpoint --------------------------------------
 
 // How it shows: its file cannot be made, or not be written, or not be synced.
@@ -1749,6 +1752,52 @@ static void test_lowered_rule_of_one_rank(void **state) {
     }
 }
 
+// The sweeper frees the blocks of what went before, and there is no room until it has: that is waited for.
+static void sweep_slowly(const char *name, const char *path, int fd) {
+    struct stat st;
+    if (strcmp(name, "close") != 0 || fstat(fd, &st) != 0 || st.st_nlink != 0 || st.st_size < WEIGHTS) return;
+    for (int i = 0; i < 60000 && __atomic_load_n(&frees_blocks, __ATOMIC_SEQ_CST) == 0; i++) usleep(1000);
+    free_blocks(name, path, fd);
+}
+
+static void sweep_open(const char *name, const char *path) {
+    int before = crowd_tries;
+    crowd_open(name, path);
+    if (crowd_tries > before) __atomic_store_n(&frees_blocks, 1, __ATOMIC_SEQ_CST);
+}
+
+static void test_full_while_blocks_are_freed(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        run *r = run_new(util_temp_dir());
+        ckpt_timestamp t = at_batch(3);
+        r->d.snapshot = modes[i];
+        r->d.num_checkpoints_to_keep = 1;
+        run_open(r);
+        frees_blocks = crowd_tries = 0;
+        FAULT_SET(fault_watch, sweep_slowly);
+        run_save(r, 1);
+        run_save(r, 2);
+        ok(ckpt_saver_wait(r->s, 0));
+        FAULT_SET(disk_full, true);
+        crowd_how = CROWD_CREATE;
+        crowd_dir = r->dir;
+        fault_set_spy(sweep_open);
+        run_set(r, 3);
+        ckpt_err e = ckpt_saver_save(r->s, &t), late = ckpt_saver_wait(r->s, 0);
+        fault_set_spy(NULL);
+        __atomic_store_n(&frees_blocks, 1, __ATOMIC_SEQ_CST);
+        FAULT_SET(fault_watch, NULL);
+        (void)fault_disarm();
+        FAULT_SET(disk_full, false);
+        assert_true(e == CKPT_OK && late == CKPT_OK);
+        assert_int_equal(crowd_tries, 2);
+        run_end(r);
+        check_file(util_join(r->dir, "latest.pt"), 3);
+        assert_string_equal(names_in(r->dir), "ba3.pt latest.pt");
+    }
+}
+
 //-- a quota of files --------------------------------------------------------------
 
 static const char *quota_dir;           // how many names it may have in it
@@ -1851,9 +1900,6 @@ static void test_full_disk_without_copy(void **state) {
         util_remove_tree(dir);
     }
 }
-
-// The blocks of a large file are freed when the test says so, or after a minute.
-static int frees_blocks;
 
 static void free_slowly(const char *name, const char *path, int fd) {
     struct stat st;
@@ -3126,7 +3172,8 @@ int main(void) {
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file), cmocka_unit_test(test_lowered_rule_on_full_disk),
         cmocka_unit_test(test_full_disk_keeps_what_stays), cmocka_unit_test(test_full_disk_without_copy), cmocka_unit_test(test_lowered_rule_of_one_rank),
-        cmocka_unit_test(test_full_disk_keeps_what_is_replaced), cmocka_unit_test(test_no_more_files), cmocka_unit_test(test_close_while_blocks_are_freed),
+        cmocka_unit_test(test_full_disk_keeps_what_is_replaced), cmocka_unit_test(test_no_more_files),
+        cmocka_unit_test(test_full_while_blocks_are_freed), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_faults_while_opening),
         cmocka_unit_test(test_defect_4_latest_is_never_missing),
         cmocka_unit_test(test_defect_26_time_in_folder),
