@@ -1427,8 +1427,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_custom(ckpt_store **out, const ckp
 // overwrite off: CKPT_EXISTS when the object is there; where the store cannot be told (sftp, some S3 servers) it is looked for
 // before. A reply that gets lost is recognised: what this very call has put is no CKPT_EXISTS; where neither a mark nor a sum
 // tells, as in a custom store, the object is fetched and compared.
-// CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_CORRUPT: the file changed while it was sent; a custom store, which reads
-// it by itself, may have some of both then. CKPT_NO_SPACE.
+// CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_ARG: a pipe, say, or a file of /proc whose size is told as 0.
+// CKPT_CORRUPT: the file changed while it was sent; a custom store, which reads it by itself, may have some of both then.
+// CKPT_NO_SPACE.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_put(ckpt_store *s, const char *name, const char *file_path, bool overwrite);
 // Gets an object into a file, whole and durable or not at all: written aside, several ranges at a time, size and, where the
 // store keeps one, checksum compared, synced, renamed. Folders above `destination` are made.
@@ -62776,6 +62777,8 @@ static ckpt_err ckpt__public_put(ckpt_store *s, const char *name, const char *pa
     if (e == CKPT_OK) e = ckpt__os_open_read(&send.body.fd, path);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot upload %s to %s", name, s->uri);
     e = ckpt__os_fstat(send.body.fd, &info, path);
+    if (e == CKPT_OK && info.size == 0)
+        e = ckpt__error_prefix(ckpt__uploader_check_empty(send.body.fd, path), "cannot upload %s to %s", name, s->uri);
     if (e == CKPT_OK) {
         send.store = s;
         send.name = name;

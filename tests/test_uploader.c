@@ -4318,8 +4318,11 @@ static void test_made_up_file(void **state) {
     assert_string_equal(util_read(object(&w, "empty"), NULL), "");
     assert_int_equal(ckpt_put_file(path, uri, true), CKPT_ARG);
     assert_non_null(strstr(ckpt_last_error(), "copy it first"));
+    assert_int_equal(ckpt_store_put(w.store, "sub/x", path, true), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), "copy it first"));
     assert_false(ckpt__os_exists(object(&w, "sub/x")));
     assert_int_equal(ckpt_put_file(object(&w, "empty"), uri, true), CKPT_OK);
+    assert_int_equal(ckpt_store_put(w.store, "y", object(&w, "empty"), true), CKPT_OK);
     end_world(&w);
 }
 
