@@ -2537,14 +2537,14 @@ static void test_killed_between_listings(void **state) {
         p.saves = 2;
         tr_run(tr_new(3), save_on, &p);
         const char *listing = util_join(p.dir, util_fmt("rank%d/ba1/.metadata", late)), *files[3];
-        size_t size = 0, sizes[3];
+        size_t size = 0, lengths[3];
         const char *before = util_read(listing, &size);
-        for (int i = 0; i < 3; i++) files[i] = util_read(util_join(p.dir, util_fmt("rank%d/ba1/__%d_1.pt", i, i)), &sizes[i]);
+        for (int i = 0; i < 3; i++) files[i] = util_read(util_join(p.dir, util_fmt("rank%d/ba1/__%d_1.pt", i, i)), &lengths[i]);
         p.number = 2;
         p.saves = 1;
         tr_run(tr_new(3), save_on, &p);
         util_write(listing, before, size);
-        for (int i = 0; i < 3; i++) util_write(util_join(p.dir, util_fmt("rank%d/ba1/__%d_1.pt", i, i)), files[i], sizes[i]);
+        for (int i = 0; i < 3; i++) util_write(util_join(p.dir, util_fmt("rank%d/ba1/__%d_1.pt", i, i)), files[i], lengths[i]);
         p.number = late == 0 ? 2 : 3;
         tr_run(tr_new(3), save_on, &p);
         for (int i = 0; i < 9; i++)         // what a rank has of the others by its resume aside
