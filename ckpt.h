@@ -1084,7 +1084,9 @@ typedef struct ckpt_saver_desc {
 //     latest_filename becomes a link to the folder; rotation, conflicts, pins and uploads are those of whole folders. In a
 //     store each rank's object is put by that rank, .metadata by rank 0 when all are confirmed, and then the .symlink, whose
 //     text is the folder. One that is saved again under its name has 1 (then 2, ...) behind the rank in its files' names, so
-//     that the one before loads until the new .metadata takes its place. A checkpoint loads on any number of ranks. With COPY
+//     that the one before loads until the new .metadata takes its place. So has one of whose name resume has found files in a
+//     store that no .metadata tells of, which a job that was killed may have left: they go when it is published.
+//     A checkpoint loads on any number of ranks. With COPY
 //     and LAZY ranks agree that a checkpoint is whole when they speak next after all have written it, at the next save, or in
 //     wait and close. Names must change with time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine
 //     has not comes from another rank's, and what is pinned in one stays in all. Needs the hooks when world_size is above 1
@@ -43702,6 +43704,8 @@ static ckpt_err ckpt__remote_derive(ckpt__buf *out, const char *folder, const ch
     #define CKPT__REMOTE_PAUSE_MOST 86400.0
 #endif
 
+enum { CKPT__REMOTE_IDLE = 1024 };      // ranks that may have put nothing, for each file of a folder
+
 typedef struct ckpt__remote {
     ckpt_uploader *uploader;            // NULL on a rank that does not write, for folder's own
     ckpt_store    *store;               // the uploader's
@@ -43724,6 +43728,8 @@ typedef struct ckpt__remote {
     ckpt__index_cleared cleared;        // guarded by the saver's lock
     ckpt__index    ledger;
     uint64_t       began;               // the number of the last save before those of this process, where the ledger is partial
+    ckpt__index    left;                // folders with files of ranks and no listing, as they were listed last, which a job that
+                                        // was killed may have left. Guarded by the turn
 } ckpt__remote;
 
 // Uploads that came though they had failed.
@@ -43746,6 +43752,7 @@ static ckpt_err ckpt__remote_name(const ckpt__remote *r, ckpt__buf *out, const c
 static ckpt_err ckpt__remote_enter(ckpt__remote *r, int twins, int rank, const char *folder, const char *best,
                                    const ckpt_allocator *a) {
     ckpt_err e = ckpt__index_init(&r->ledger, a, folder);
+    if (e == CKPT_OK) e = ckpt__index_init(&r->left, a, folder);
     if (e != CKPT_OK) return e;
     char of[24] = "";
     if (rank > 0) (void)snprintf(of, sizeof of, "-rank%d", rank);
@@ -44243,41 +44250,101 @@ static ckpt_err ckpt__remote_latest(const ckpt__remote *r, const char *link, ckp
 }
 
 typedef struct ckpt__remote_lister {
-    ckpt__index          *out;
+    ckpt__index          *out, *parts;  // parts NULL: files of ranks are not noted
     const char           *pattern;
     const ckpt_name_desc *desc;
 } ckpt__remote_lister;
 
+// A line for an object of that name, if the template makes it: its name stays the caller's.
+static ckpt_err ckpt__remote_recognize(const ckpt__remote_lister *l, const char *name, ckpt__index_line *line, bool *matches) {
+    ckpt__name_found found;
+    ckpt_err e = ckpt__name_match(l->pattern, l->desc, name, matches, &found);
+    if (e != CKPT_OK || !*matches) return e;
+    memset(line, 0, sizeof *line);
+    memcpy(&line->name, &name, sizeof line->name);
+    line->t = found.t;
+    line->vague = true;
+    line->named = found.captured;
+    return CKPT_OK;
+}
+
+// Notes a file of a rank: what ranks and editions the folder of that listing has. `bytes` counts its files.
+static void ckpt__remote_count_part(ckpt__index_line *folder, const char *base) {
+    int64_t rank = 0, edition = 0;
+    const char *behind = strchr(base + 2, '_') + 1;
+    ckpt__view of = { base + 2, (size_t)(behind - base) - 3 }, again = { behind, strspn(behind, "0123456789") };
+    if (!ckpt__txt_int(of, &rank) || !ckpt__txt_int(again, &edition) || edition > CKPT__INDEX_EDITIONS) return;
+    if (rank >= folder->ranks) folder->ranks = rank + 1;
+    if (edition >= folder->edition) ckpt__index_set_ending(folder->ending, behind + again.n);
+    if (edition > folder->edition) folder->edition = edition;
+    folder->bytes++;
+}
+
+// The folder that a rank's file lies in is noted by the name of its listing, be that there or not.
+static ckpt_err ckpt__remote_list_part(ckpt__remote_lister *l, const char *name) {
+    const char *base = ckpt__os_path_base(name);
+    ckpt__buf listing;
+    if (base == name || !ckpt__index_is_rank_file(base)) return CKPT_OK;
+    ckpt__buf_init(&listing, &l->parts->allocator);
+    ckpt__buf_add(&listing, name, (size_t)(base - name) - 1);
+    ckpt__buf_text(&listing, CKPT__INDEX_INSIDE);
+    (void)ckpt__buf_cstr(&listing);
+    ckpt_err e = listing.err;
+    int at = e == CKPT_OK ? ckpt__index_find(l->parts, listing.data) : -1;
+    bool matches = at >= 0;
+    if (e == CKPT_OK && at < 0) {
+        ckpt__index_line line;
+        e = ckpt__remote_recognize(l, listing.data, &line, &matches);
+        if (e == CKPT_OK && matches) e = ckpt__index_insert(l->parts, l->parts->count, &line);
+        at = (int)l->parts->count - 1;
+    }
+    if (e == CKPT_OK && matches) ckpt__remote_count_part(&l->parts->lines[at], base);
+    ckpt__buf_free(&listing);
+    return e;
+}
+
 static ckpt_err ckpt__remote_list_one(const char *name, uint64_t size, void *user) {
     ckpt__remote_lister *l = (ckpt__remote_lister *)user;
-    ckpt__name_found found;
+    ckpt__index_line line;
     bool matches = false;
     if (!ckpt__index_name_ok(name) || ckpt__index_find(l->out, name) >= 0) return CKPT_OK;
-    ckpt_err e = ckpt__name_match(l->pattern, l->desc, name, &matches, &found);
+    ckpt_err e = ckpt__remote_recognize(l, name, &line, &matches);
+    if (e == CKPT_OK && !matches && l->parts != NULL) e = ckpt__remote_list_part(l, name);
     if (e != CKPT_OK || !matches) return e;
-    ckpt__index_line line;
-    memset(&line, 0, sizeof line);
-    memcpy(&line.name, &name, sizeof line.name);
-    line.t = found.t;
-    line.vague = true;
-    line.named = found.captured;
     line.bytes = size;
     line.upload = CKPT__UPLOAD_UPLOADED;
     return ckpt__index_insert(l->out, ckpt__index_place(l->out, &line), &line);
 }
 
+// The folders that have no listing stay in `parts`. A number in a name, which anybody may have made, counts for no more than a
+// good many ranks for each file.
+static void ckpt__remote_sort_parts(ckpt__index *parts, ckpt__index *out) {
+    for (size_t i = parts->count; i > 0; i--) {
+        ckpt__index_line *l = &parts->lines[i - 1];
+        int at = ckpt__index_find(out, l->name);
+        if (l->ranks > (int64_t)l->bytes * CKPT__REMOTE_IDLE) l->ranks = (int64_t)l->bytes * CKPT__REMOTE_IDLE;
+        if (at < 0) continue;
+        ckpt__index_drop(parts, i - 1);
+    }
+}
+
 // Adds to `out` the objects whose names begin with `prefix` and that the template makes, each at its place in time. A store that
-// cannot be listed holds none.
+// cannot be listed holds none. parts (NULL: not asked for) gets the folders that hold files of ranks and no listing.
 static ckpt_err ckpt__remote_list(const ckpt__remote *r, const char *prefix, const char *pattern, const ckpt_name_desc *desc,
-                                  const ckpt__retry *retry, ckpt__index *out) {
+                                  const ckpt__retry *retry, ckpt__index *out, ckpt__index *parts) {
     ckpt__remote_lister l;
     ckpt__retry_loop loop;
     ckpt_err e = CKPT_OK;
     l.out = out;
+    l.parts = parts;
     l.pattern = pattern;
     l.desc = desc;
     ckpt__retry_begin(&loop, retry, "list", prefix);
-    while (ckpt__retry_next(&loop, &e)) e = ckpt__store_run_list(r->store, prefix, ckpt__remote_list_one, &l, &loop.t);
+    while (ckpt__retry_next(&loop, &e)) {
+        if (parts != NULL) ckpt__index_clear(parts);        // else a second try counts files twice
+        e = ckpt__store_run_list(r->store, prefix, ckpt__remote_list_one, &l, &loop.t);
+    }
+    if (parts != NULL) ckpt__remote_sort_parts(parts, out);
     return e == CKPT_UNSUPPORTED ? CKPT_OK : e;
 }
 
@@ -52504,6 +52571,7 @@ static void ckpt__saver_close_remotes(ckpt_saver *s) {
         if (u != NULL && s->remotes[i].own) (void)ckpt__uploader_close(u, 0.001);
         else if (u != NULL) ckpt__uploader_hold(u, -1);
         ckpt__index_free(&s->remotes[i].ledger);
+        ckpt__index_free(&s->remotes[i].left);
         ckpt__mem_free_text(&s->allocator, s->remotes[i].newest);
     }
     ckpt__mem_free(&s->allocator, s->remotes, (size_t)s->remote_cap * sizeof *s->remotes);
@@ -56000,7 +56068,8 @@ static ckpt_err ckpt__resume_prefix(ckpt_saver *s, ckpt__remote *r, ckpt__buf *o
     return out->err;
 }
 
-// Lists a store into `out`. One that does not let us has nothing to offer.
+// Lists a store into `out`. One that does not let us has nothing to offer. SHARDED: what files of ranks it has without a listing
+// is noted as well, as a save of such a name must not touch them.
 static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__index *out) {
     ckpt__buf prefix, pattern;
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
@@ -56008,7 +56077,8 @@ static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__ind
     ckpt__buf_init(&pattern, &s->allocator);
     ckpt_err e = ckpt__resume_prefix(s, r, &prefix);
     if (e == CKPT_OK) e = ckpt__saver_remote_pattern(s, r, &pattern);
-    if (e == CKPT_OK) e = ckpt__remote_list(r, prefix.data, pattern.data, &d, ckpt__remote_retry(r), out);
+    ckpt__index *left = s->books && s->layout == CKPT__SAVER_SHARDED ? &r->left : NULL;
+    if (e == CKPT_OK) e = ckpt__remote_list(r, prefix.data, pattern.data, &d, ckpt__remote_retry(r), out, left);
     if (e == CKPT_AUTH) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s may not be listed: %s", r->store->uri, ckpt__error_last.text);
         e = CKPT_OK;
@@ -58074,15 +58144,23 @@ static ckpt_err ckpt__crew_read_edition(ckpt_saver *s, const char *path, int64_t
     return e == CKPT_CORRUPT || e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
+// What is known of the editions of a name that were there before.
+typedef struct ckpt__crew_past { int64_t edition, ranks; bool any; } ckpt__crew_past;
+
+static void ckpt__crew_outdo(ckpt__crew_past *p, int64_t edition, int64_t ranks) {
+    if (edition > p->edition) p->edition = edition;
+    if (ranks > p->ranks) p->ranks = ranks;
+    p->any = true;
+}
+
 // SHARDED: which edition of that name this one has to be for this folder, so that it touches no file of those before: they are
 // what loads until its listing takes the place of theirs, here and, which rank 0 knows, in each store. *stale: ranks that wrote
 // them. job->was: how those end.
 static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, const char *path, bool there,
                                         int64_t *next, int64_t *stale) {
     ckpt__buf name, link;
-    int64_t edition = 0, ranks = s->ranks.world_size;
-    ckpt_err e = there ? ckpt__crew_read_edition(s, path, &edition, &ranks, job->was) : CKPT_OK;
-    bool any = there;
+    ckpt__crew_past past = { 0, s->ranks.world_size, there };
+    ckpt_err e = there ? ckpt__crew_read_edition(s, path, &past.edition, &past.ranks, job->was) : CKPT_OK;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&link, &s->allocator);
     for (int i = 0; i < s->remote_count && s->ranks.rank == 0 && e == CKPT_OK; i++) {
@@ -58090,20 +58168,19 @@ static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, con
         e = ckpt__saver_remote_names(s, r, &job->line.t, &name, &link);
         if (e != CKPT_OK) break;
         ckpt__saver_enter(s);
-        int at = ckpt__index_find(&r->ledger, name.data);
+        int at = ckpt__index_find(&r->ledger, name.data), left = ckpt__index_find(&r->left, name.data);
         bool newest = (s->overwrite || s->resumed) && r->newest != NULL && strcmp(r->newest, name.data) == 0;
-        if (at >= 0 && r->ledger.lines[at].edition > edition) edition = r->ledger.lines[at].edition;
-        if (at >= 0 && r->ledger.lines[at].ranks > ranks) ranks = r->ledger.lines[at].ranks;
+        if (at >= 0) ckpt__crew_outdo(&past, r->ledger.lines[at].edition, r->ledger.lines[at].ranks);
+        if (left >= 0) ckpt__crew_outdo(&past, r->left.lines[left].edition, r->left.lines[left].ranks);
+        if (left >= 0 && job->was[0] == 0) memcpy(job->was, r->left.lines[left].ending, sizeof job->was);
         ckpt__saver_leave(s);
-        if (newest && r->edition > edition) edition = r->edition;
-        if (newest && r->ranks > ranks) ranks = r->ranks;
+        if (newest) ckpt__crew_outdo(&past, r->edition, r->ranks);
         if (newest && job->was[0] == 0) memcpy(job->was, r->ending, sizeof job->was);
-        any = any || at >= 0 || newest;
     }
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
-    *next = any ? edition + 1 : 0;
-    *stale = any ? ranks : 0;
+    *next = past.any ? past.edition + 1 : 0;
+    *stale = past.any ? past.ranks : 0;
     return e;
 }
 
