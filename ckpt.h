@@ -1057,7 +1057,8 @@ typedef struct ckpt_saver_desc {
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged or cannot be. What the saver knows
 // to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists
 // once, at resume; which save an object was, its metric and its pin are in no listing, so with num_remote_to_keep and one of
-// keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them.
+// keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them. What was half sent, or half
+// removed, of sharded ones before the one that such a machine goes on from is removed when it has published its first.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
 // when the store can be reached, or by the next process, which takes it up when it opens a saver of this folder: also from the
 // hidden folder when upload_staging_folder is set now, but not from one that it is set to no more. What waits or has failed (of
@@ -16710,6 +16711,7 @@ typedef struct ckpt__index_line {
     ckpt__index_state state;
     ckpt__index_upload upload;
     int64_t           ranks;            // of a folder in a store: how many files of ranks are in it; 0: not known
+    int64_t           seen;             // not stored: files of so many ranks were there when the store was listed
     bool              owned;            // not stored: this process's run saved it, or resumed from its folder
     bool              leaves;           // not stored: chosen by ckpt__index_choose
     bool              removing;         // not stored: a store has been asked to remove it
@@ -43729,7 +43731,7 @@ typedef struct ckpt__remote {
     ckpt__index    ledger;
     uint64_t       began;               // the number of the last save before those of this process, where the ledger is partial
     ckpt__index    left;                // folders with files of ranks and no listing, as they were listed last, which a job that
-                                        // was killed may have left. Guarded by the turn
+                                        // was killed may have left; `leaves`: they are to go. Guarded by the turn
 } ckpt__remote;
 
 // Uploads that came though they had failed.
@@ -44316,7 +44318,8 @@ static ckpt_err ckpt__remote_list_one(const char *name, uint64_t size, void *use
     return ckpt__index_insert(l->out, ckpt__index_place(l->out, &line), &line);
 }
 
-// The folders that have no listing stay in `parts`. A number in a name, which anybody may have made, counts for no more than a
+// What has a listing learns what lies in its folder: an earlier save of that name, of more ranks, may have left files that it
+// does not tell of. The other folders stay in `parts`. A number in a name, which anybody may have made, counts for no more than a
 // good many ranks for each file.
 static void ckpt__remote_sort_parts(ckpt__index *parts, ckpt__index *out) {
     for (size_t i = parts->count; i > 0; i--) {
@@ -44324,6 +44327,9 @@ static void ckpt__remote_sort_parts(ckpt__index *parts, ckpt__index *out) {
         int at = ckpt__index_find(out, l->name);
         if (l->ranks > (int64_t)l->bytes * CKPT__REMOTE_IDLE) l->ranks = (int64_t)l->bytes * CKPT__REMOTE_IDLE;
         if (at < 0) continue;
+        out->lines[at].seen = l->ranks;
+        out->lines[at].edition = l->edition;
+        memcpy(out->lines[at].ending, l->ending, sizeof l->ending);
         ckpt__index_drop(parts, i - 1);
     }
 }
@@ -44422,6 +44428,12 @@ static ckpt_err ckpt__remote_adopt(ckpt__remote *r, const ckpt__index *listed, c
             if (known >= 0 && mine >= 0 && pass == 0) ckpt__remote_learn(&r->ledger.lines[mine], &copy->lines[known]);
             if ((known >= 0) != (pass == 0) || mine >= 0) continue;
             ckpt__index_line l = known >= 0 ? copy->lines[known] : *there;
+            l.seen = there->seen;
+            if (l.ranks > 0 && l.seen > l.ranks) l.ranks = l.seen;
+            if (there->edition > l.edition) {
+                l.edition = there->edition;
+                memcpy(l.ending, there->ending, sizeof l.ending);
+            }
             l.shown = NULL;
             l.upload = CKPT__UPLOAD_UPLOADED;
             l.found = false;
@@ -49555,6 +49567,24 @@ static void ckpt__saver_condemn(ckpt_saver *s, const ckpt__saver_upload *up, con
     ckpt__os_mutex_unlock(&s->shared->lock);
 }
 
+// A save of this run is published: what a lost machine has half sent, or half removed, of saves before it goes. With a listing it
+// would be somebody's by now.
+static void ckpt__saver_condemn_left(ckpt_saver *s, ckpt__remote *r) {
+    ckpt__saver_enter(s);
+    for (size_t i = r->keeps || r->stuck ? 0 : r->left.count; i > 0; i--) {
+        const ckpt__index_line *l = &r->left.lines[i - 1];
+        ckpt__saver_upload up;
+        if (!l->leaves) continue;
+        memset(&up, 0, sizeof up);
+        up.to = r;
+        up.stale = l->ranks;
+        memcpy(up.ending, l->ending, sizeof up.ending);
+        if (ckpt__index_find(&r->ledger, l->name) < 0) ckpt__saver_condemn(s, &up, l->name, l->edition + 1, l->edition + 1);
+        ckpt__index_drop(&r->left, i - 1);
+    }
+    ckpt__saver_leave(s);
+}
+
 // One of the objects that this rank was told to remove is gone, or could not be removed.
 static void ckpt__saver_note_removal(ckpt_saver *s, ckpt_err e) {
     ckpt__saver_removal how = ckpt__remote_is_final(e) ? CKPT__REMOVAL_REFUSED : CKPT__REMOVAL_FAILED;
@@ -49600,7 +49630,7 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
 static bool ckpt__saver_is_leaving(const ckpt__remote *r, const char *name, ckpt__saver_upload *up) {
     int at = ckpt__index_find(&r->ledger, name);
     bool leaves = at >= 0 && r->ledger.lines[at].removing;
-    up->stale = leaves ? r->ledger.lines[at].ranks : 0;
+    up->stale = !leaves ? 0 : r->ledger.lines[at].ranks > 0 ? r->ledger.lines[at].ranks : r->ledger.lines[at].seen;
     up->edition = leaves ? r->ledger.lines[at].edition : 0;
     up->known = r->pause > 0;
     if (leaves) memcpy(up->ending, r->ledger.lines[at].ending, sizeof up->ending);
@@ -49666,9 +49696,10 @@ static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char
     at = ckpt__index_find(&r->ledger, name);
     known = at < 0 || r->ledger.lines[at].ranks > 0;
     if (!known) {                       // written before the listing goes: whoever dies in between leaves it to the next process
-        r->ledger.lines[at].ranks = says.ranks;
-        r->ledger.lines[at].edition = says.edition;
-        memcpy(r->ledger.lines[at].ending, says.ending, sizeof says.ending);
+        ckpt__index_line *l = &r->ledger.lines[at];
+        l->ranks = says.ranks > l->seen ? says.ranks : l->seen;
+        if (says.edition >= l->edition) memcpy(l->ending, says.ending, sizeof says.ending);
+        if (says.edition > l->edition) l->edition = says.edition;
         known = ckpt__saver_is_in_place(s) && ckpt__index_write(&r->ledger) == CKPT_OK;
     }
     ckpt__saver_leave(s);
@@ -50033,6 +50064,7 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
         (void)ckpt__os_add64(&sh->uploaded, 1);
         (void)ckpt__os_add64(&sh->uploaded_bytes, up->bytes);
         if (up->stale > 0) ckpt__saver_condemn(s, up, name, up->edition, up->bare ? up->edition + 1 : 0);
+        if (published) ckpt__saver_condemn_left(s, up->to);
     }
     ckpt_err done = e != CKPT_CANCELLED ? ckpt__saver_arrive(s, up->to, up->number, e, published, true) : CKPT_OK;
     if (done != CKPT_OK) {
@@ -56463,6 +56495,17 @@ static void ckpt__resume_tell_unknown(const ckpt_saver *s, const ckpt__remote *r
                         "metric: any of them may be one to keep, and they stay", (unsigned long long)unknown, r->store->uri);
 }
 
+// Folders in a store without a listing, of saves before time t, which the run goes on from: who began them is gone. But for what
+// is in the folder here, and may be handed over again.
+static void ckpt__resume_mark_left(const ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t) {
+    for (size_t i = 0; i < r->left.count; i++) {
+        ckpt__index_line *l = &r->left.lines[i];
+        l->leaves = ckpt__index_compare_named(&l->t, l->named, t) < 0;
+        for (size_t k = 0; k < s->index.count && l->leaves; k++)
+            l->leaves = ckpt__index_compare_named(&l->t, l->named, &s->index.lines[k].t) != 0;
+    }
+}
+
 // A ledger that was lost with the folder is made again from a listing and the copy that lies in the store: rotation there must
 // know of all. The run goes on from the save of time t.
 static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
@@ -56480,6 +56523,7 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
         if (e == CKPT_OK) e = ckpt__remote_adopt(r, &listed, &copy);        // else they stay there: one may be the best
     }
     r->ledger.partial = e != CKPT_OK;
+    if (r->ledger.lost) ckpt__resume_mark_left(s, r, t);
     ckpt__resume_anchor(s, r, t, number);
     ckpt__resume_number(&r->ledger, t, number);
     int there = ckpt__remote_find(&r->ledger, number), here = ckpt__remote_find(&s->index, number);
@@ -58171,6 +58215,7 @@ static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, con
         int at = ckpt__index_find(&r->ledger, name.data), left = ckpt__index_find(&r->left, name.data);
         bool newest = (s->overwrite || s->resumed) && r->newest != NULL && strcmp(r->newest, name.data) == 0;
         if (at >= 0) ckpt__crew_outdo(&past, r->ledger.lines[at].edition, r->ledger.lines[at].ranks);
+        if (at >= 0) ckpt__crew_outdo(&past, 0, r->ledger.lines[at].seen);
         if (left >= 0) ckpt__crew_outdo(&past, r->left.lines[left].edition, r->left.lines[left].ranks);
         if (left >= 0 && job->was[0] == 0) memcpy(job->was, r->left.lines[left].ending, sizeof job->was);
         ckpt__saver_leave(s);
