@@ -1086,8 +1086,9 @@ typedef struct ckpt_saver_desc {
 //     store each rank's object is put by that rank, .metadata by rank 0 when all are confirmed, and then the .symlink, whose
 //     text is the folder. One that is saved again under its name has 1 (then 2, ...) behind the rank in its files' names, so
 //     that the one before loads until the new .metadata takes its place. So has one of whose name resume has found files in a
-//     store that no .metadata tells of, which a job that was killed may have left: they go when it is published.
-//     A checkpoint loads on any number of ranks. With COPY
+//     store that no .metadata tells of, which a job that was killed may have left: they go when it is published. Where nobody
+//     knows what a store has, after resume_offline or with `overwrite`, it is a number from the clock, and what lies there
+//     beside it stays for `ckpt gc URI`. A checkpoint loads on any number of ranks. With COPY
 //     and LAZY ranks agree that a checkpoint is whole when they speak next after all have written it, at the next save, or in
 //     wait and close. Names must change with time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine
 //     has not comes from another rank's, and what is pinned in one stays in all. Needs the hooks when world_size is above 1
@@ -16689,7 +16690,9 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 #define CKPT__INDEX_FILE "/.ckpt-index.jsonl"
 
 enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_LEVEL_MAX = 255, CKPT__INDEX_EDITIONS = 99999999,
-       CKPT__INDEX_STALE = 1000, CKPT__INDEX_ENDING = 24 };
+       CKPT__INDEX_STALE = 1000, CKPT__INDEX_ENDING = 24,
+       CKPT__INDEX_DATED = 10000000,    // editions from here on are minutes since 1970
+       CKPT__INDEX_COUNTED = 16 };      // those before it that are looked for beside such a one
 
 static const uint64_t CKPT__INDEX_NUMBERS = (uint64_t)1 << 62;         // numbers of saves are below it
 
@@ -16791,9 +16794,16 @@ typedef struct ckpt__index {
 static int64_t ckpt__index_uncleared(ckpt__index_cleared *c, const char *name, int64_t end) {
     uint32_t sum = ckpt__digest_crc32(0, name, strlen(name));
     int64_t from = c->sum == sum && c->below < end ? c->below : 0;
+    int64_t least = end > CKPT__INDEX_DATED ? 0 : end - CKPT__INDEX_STALE;
     c->sum = sum;
     c->below = end;
-    return from >= end - CKPT__INDEX_STALE ? from : end - CKPT__INDEX_STALE;
+    return from >= least ? from : least;
+}
+
+// The one after `edition` that may be there as well: between those that are counted and one from the clock there are none.
+static int64_t ckpt__index_next_stale(int64_t edition, int64_t end) {
+    bool gap = end > CKPT__INDEX_DATED && edition + 1 >= CKPT__INDEX_COUNTED && edition + 1 < end;
+    return gap ? end - 1 : edition + 1;
 }
 
 static void ckpt__index_line_free(const ckpt__index *ix, ckpt__index_line *l) {
@@ -43723,6 +43733,7 @@ typedef struct ckpt__remote {
     double         pause, again_at;     // when it is asked once more for what it refused, and the time until then; 0: for none
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
     bool           unseen;              // nor could it be seen whether there is one, nor has this run put one since
+    bool           unread;              // resume went on without what it holds
     bool           silent;              // it did not answer when this rank took up what was left: it is not asked again for that
     bool           owed;                // what has ended is not written down: the folder was out of reach. Guarded by the turn
     int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
@@ -53318,7 +53329,8 @@ static ckpt_err ckpt__saver_remove_doomed(ckpt_saver *s) {
         ckpt__remote *r = &s->remotes[d.to];
         int64_t ranks = d.ranks > 0 ? d.ranks : s->ranks.world_size;
         for (int64_t i = s->ranks.rank; i < ranks; i += s->ranks.world_size) {
-            for (int64_t edition = d.from; edition < d.editions && base.err == CKPT_OK; edition++) {
+            for (int64_t edition = d.from; edition < d.editions && base.err == CKPT_OK;
+                 edition = ckpt__index_next_stale(edition, d.editions)) {
                 base.len = 0;
                 ckpt__shard_name_of(&base, i, edition, d.ending[0] != 0 ? d.ending : s->ending);
                 if (base.err == CKPT_OK) ckpt__saver_remove_beside(s, r, listing, base.data);
@@ -56129,7 +56141,7 @@ static ckpt_err ckpt__resume_without(ckpt_saver *s, ckpt__resume_walk *w, ckpt__
     ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resuming without %s: %s", r->store->uri, ckpt__error_last.text);
     if (name != NULL) ckpt__resume_count(w, name);
     if (name != NULL) w->away = e;
-    w->listed[r - s->remotes] = true;
+    w->listed[r - s->remotes] = r->unread = true;
     for (size_t i = 0; i < w->far_count; i++) w->far[i].tried = w->far[i].tried || w->far[i].from == r;
     return CKPT_OK;
 }
@@ -56180,6 +56192,7 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
     bool dangling = false;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&link, &s->allocator);
+    r->unread = false;
     ckpt_timestamp t = ckpt__saver_sample_time(1);
     ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
     bool lists = e == CKPT_OK && (link.len == 0 || s->remote_varies);
@@ -57892,7 +57905,7 @@ static void ckpt__crew_clear_stale(ckpt_saver *s) {
     held.count = 0;
     ckpt__buf_init(&path, &s->allocator);
     for (int64_t i = s->ranks.rank; i < p->stale; i += s->ranks.world_size) {
-        for (int64_t edition = from; edition < p->line.edition; edition++) {
+        for (int64_t edition = from; edition < p->line.edition; edition = ckpt__index_next_stale(edition, p->line.edition)) {
             int fd = -1;
             if (ckpt__saver_linked(s, &path, p->line.name) != CKPT_OK) break;
             ckpt__buf_byte(&path, '/');
@@ -58197,6 +58210,16 @@ static void ckpt__crew_outdo(ckpt__crew_past *p, int64_t edition, int64_t ranks)
     p->any = true;
 }
 
+// Nobody knows what such a store holds, and no save may wait for it to say so: an edition made from the clock is none that is
+// there.
+static void ckpt__crew_date_edition(const ckpt_saver *s, const ckpt__remote *r, ckpt__crew_past *p) {
+    int64_t now = (int64_t)(ckpt__os_time() / 60.0), most = CKPT__INDEX_EDITIONS / 10 * 9;
+    bool dark = s->resumed ? r->unread : s->overwrite && r->unseen;
+    if (!dark || p->edition >= CKPT__INDEX_DATED) return;
+    if (now < CKPT__INDEX_DATED) now = CKPT__INDEX_DATED;
+    p->edition = now < most ? now : most;
+}
+
 // SHARDED: which edition of that name this one has to be for this folder, so that it touches no file of those before: they are
 // what loads until its listing takes the place of theirs, here and, which rank 0 knows, in each store. *stale: ranks that wrote
 // them. job->was: how those end.
@@ -58221,10 +58244,11 @@ static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, con
         ckpt__saver_leave(s);
         if (newest) ckpt__crew_outdo(&past, r->edition, r->ranks);
         if (newest && job->was[0] == 0) memcpy(job->was, r->ending, sizeof job->was);
+        ckpt__crew_date_edition(s, r, &past);
     }
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
-    *next = past.any ? past.edition + 1 : 0;
+    *next = past.any || past.edition > 0 ? past.edition + 1 : 0;
     *stale = past.any ? past.ranks : 0;
     return e;
 }

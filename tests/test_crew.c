@@ -2643,6 +2643,54 @@ static void test_left_by_lost_machine(void **state) {
     bucket_end(b);
 }
 
+// A job goes on without a store that does not answer just then, or, with p->number 0, overwrites what may be there, and fails when
+// rank 0's file of a name is there that another machine has published meanwhile.
+static void save_unseen(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    member_stores(m, &b, &u, 1);
+    m->d.resume_offline = true;
+    m->d.overwrite = p->number == 0;
+    all_fail(r, b, "size run/latest", -1);
+    if (member_open(m)) {
+        if (p->number > 0) {
+            TR_OK(r, ckpt_saver_resume(m->s, &t));
+            TR_CHECK(r, t.batch == p->number);
+        }
+        all_fail(r, b, "put run/ba4/__1_", -1);
+        (void)!member_step(m, 4);
+        TR_CHECK(r, ckpt_saver_wait(m->s, 0) == CKPT_NET);
+        TR_OK(r, tr_barrier(r));
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+// What the other machine has published loads after that.
+static void test_saves_unseen(void **state) {
+    (void)state;
+    for (int number = 3; number >= 0; number -= 3) {
+        plan p = plan_of(SHARDED), other = plan_of(SHARDED);
+        bucket *b = bucket_new(NULL);
+        other.with = p.with = b;
+        p.saves = 3;
+        tr_run(tr_new(2), save_after_left, &p);
+        other.number = 3;
+        other.saves = 1;
+        tr_run(tr_new(4), save_after_left, &other);
+        if (number == 0) p.dir = util_temp_dir();
+        p.number = number;
+        tr_run(tr_new(2), save_unseen, &p);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        other.dir = util_temp_dir();
+        other.number = 4;
+        tr_run(tr_new(4), save_after_left, &other);
+        bucket_end(b);
+    }
+}
+
 // One rank saves a name a third time, with one read failing: the files of the second one are never written over.
 typedef struct third {
     plan        p;
@@ -7492,7 +7540,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_fails_in_a_row), cmocka_unit_test(test_fails_while_late), cmocka_unit_test(test_fails_twice),
         cmocka_unit_test(test_untold), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_killed_between_listings),
-        cmocka_unit_test(test_left_in_first_upload), cmocka_unit_test(test_left_by_lost_machine),
+        cmocka_unit_test(test_left_in_first_upload), cmocka_unit_test(test_left_by_lost_machine), cmocka_unit_test(test_saves_unseen),
         cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named), cmocka_unit_test(test_tars_exchanged),
         cmocka_unit_test(test_tars_exchanged_other_world), cmocka_unit_test(test_tars_exchanged_unseen),
