@@ -329,7 +329,8 @@
    Tools.  ckpt ls shows one row per directory of ranks' files. ckpt merge DIR|URI FILE; ckpt split [--whole] [--as .safetensors]
    CKPT N DIR: by rows, or whole tensors with model.safetensors.index.json. get, put and cp bring .metadata last, rm takes
    it first. Directories without .metadata are no checkpoints: the next saver of the folder removes them, or ckpt gc, an
-   hour after their last change, in a store a day (--now: at once, but never one that is being written).
+   hour after their last change, in a store a day (--now: at once, but never one that is being written); in a store it removes
+   ranks' files as well that the .metadata beside them does not name.
 
    What it costs, counted with this code by tests/test_sim_ranks.c from 64 to 4,096 ranks (sharded, one folder; times at -O2 on
    one core). Per rank nothing grows with the number of ranks but what rank 0 tells all; rank 0's work grows with all pieces.

@@ -584,6 +584,15 @@ is "gc --now does not take it either" 0 ./ckpt gc --now $u
 good "it is still there" '[ -e bucket/way/__0_0.pt ]'
 is "gc when the upload is given up" 0 ./ckpt gc --now --older-than 0 $u
 good "then it goes" '[ ! -e bucket/way/__0_0.pt ] && [ -e bucket/run/ep0-ba30/.metadata ]'
+mkdir bucket/twice && cp run/ep0-ba20/.metadata run/ep0-ba20/__* bucket/twice && cp $f/__0_0.pt bucket/twice/__7_0.pt && cp $f/__0_0.pt bucket/twice/__0_1.pt
+is "gc of a URI with files that no .metadata names" 0 ./ckpt gc --json $u
+json "young ones stay" "d['count'] == 0 and d['unfinished'] == 0"
+touch -t 202001010000 bucket/twice/* bucket/twice/.metadata
+is "gc -n of old ones" 0 ./ckpt gc -n --json $u
+json "names them" "sorted((r['name'], r['stray']) for r in d['removed']) == [('twice/__0_1.pt', True), ('twice/__7_0.pt', True)]"
+is "gc of them" 0 ./ckpt gc $u
+holds "gc says why" "which its .metadata does not name"
+good "they are gone, the checkpoint is whole" '[ ! -e bucket/twice/__0_1.pt ] && [ ! -e bucket/twice/__7_0.pt ] && diff -r run/ep0-ba20 bucket/twice >/dev/null && rm -r bucket/twice'
 is "rm of what a .symlink leads to" 4 ./ckpt rm $u/run/ep0-ba30/
 says "rm names the link" "latest.symlink leads to"
 good "it is still there" '[ -e bucket/run/ep0-ba30/.metadata ] && [ -e bucket/run/ep0-ba30/__0_0.pt ]'

@@ -2671,7 +2671,73 @@ static ckpt_err gc_group(gc_uploads *u, const object_list *l, const group_list *
     return CKPT_OK;
 }
 
-// Ranks' files without a .metadata, of a save that was given up. *young: how many may still become one.
+// Opens what a directory's .metadata says, of a copy of that alone. *f NULL, CKPT_OK: it says nothing that could be gone by.
+static ckpt_err open_listing(const gc_uploads *u, const char *dir, ckpt_file **f) {
+    char *copy = spare_path(), *name = dir[0] != 0 ? joined(dir, META) : keep_text(META), *path;
+    *f = NULL;
+    ckpt_err e = mkdir(copy, 0700) == 0 ? CKPT_OK : ckpt_set_error(CKPT_IO, "cannot make a temporary directory");
+    path = joined(copy, META);
+    if (e == CKPT_OK) e = ckpt_store_get(u->store, name, path, false);
+    if (e == CKPT_OK && ckpt_file_open(f, copy) != CKPT_OK) *f = NULL;
+    if (e == CKPT_NOT_FOUND) e = CKPT_OK;               // it has gone since
+    (void)unlink(path);
+    (void)rmdir(copy);
+    free(path);
+    free(name);
+    free(copy);
+    return e;
+}
+
+static bool is_named(const ckpt_file *f, const char *base) {
+    const char *name;
+    uint64_t size = 0;
+    for (int i = 0; (name = ckpt_file_shard(f, i, &size)) != NULL; i++) {
+        if (strcmp(name, base) == 0) return true;
+    }
+    return false;
+}
+
+// Is an object a file of a rank in this directory that its .metadata does not name? An earlier save of the same name was cut off there,
+// or replaced.
+static bool is_stray(const ckpt_file *f, const object_list *l, const group_list *g, int which, int at) {
+    const char *base = base_of(l->names[at]);
+    return g->of[at] == which && is_rank_file(base) && !is_named(f, base);
+}
+
+static bool has_strays(const ckpt_file *f, const object_list *l, const group_list *g, int which) {
+    for (int i = 0; i < l->count; i++) {
+        if (is_stray(f, l, g, which, i)) return true;
+    }
+    return false;
+}
+
+static ckpt_err gc_stray(gc_uploads *u, const char *name, uint64_t size) {
+    char clean[4096], text[32];
+    ckpt_err e = opt.dry_run ? CKPT_OK : ckpt_store_remove(u->store, name);
+    if (e == CKPT_NOT_FOUND) return CKPT_OK;
+    if (e != CKPT_OK) return e;
+    if (opt.json) {
+        printf("%s\n  {\"name\": ", u->count > 0 ? "," : "");
+        json_text(name);
+        printf(", \"size\": %llu, \"stray\": true}", (unsigned long long)size);
+    } else {
+        printf("%s  %s, which its .metadata does not name  (%s)\n", opt.dry_run ? "would go" : "removed", shown(name, clean, sizeof clean),
+               size_text(size, text, sizeof text));
+    }
+    u->count++;
+    return CKPT_OK;
+}
+
+static ckpt_err gc_strays(gc_uploads *u, const ckpt_file *f, const object_list *l, const group_list *g, int which) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < l->count && e == CKPT_OK; i++) {
+        if (is_stray(f, l, g, which, i)) e = gc_stray(u, l->names[i], l->sizes[i]);
+    }
+    return e;
+}
+
+// Ranks' files without a .metadata, of a save that was given up, and those that one does not name. *young: how many of the first kind may
+// still become a checkpoint. A .metadata is read before the ages are asked for: one that is put in between is young.
 static ckpt_err gc_groups(gc_uploads *u, int *young) {
     object_list l;
     group_list g;
@@ -2679,16 +2745,24 @@ static ckpt_err gc_groups(gc_uploads *u, int *young) {
     ckpt_err e = ckpt_store_list(u->store, "", note_object, &l);
     find_groups(&l, &g);
     for (int i = 0; i < g.count && e == CKPT_OK; i++) {
-        bool fresh = false;
-        if (g.list[i].ranks == 0 || g.list[i].listed) continue;
+        ckpt_file *f = NULL;
+        bool fresh = false, listed = g.list[i].listed;
+        if (g.list[i].ranks == 0) continue;
+        if (listed) e = open_listing(u, g.list[i].dir, &f);
+        if (e != CKPT_OK) break;
+        if (listed && (f == NULL || !has_strays(f, &l, &g, i))) {
+            ckpt_file_close(f);
+            continue;
+        }
         bool busy = is_on_its_way(u, g.list[i].dir);
         if (!busy && !opt.now) e = is_young(u, &l, &g, i, &fresh);
         if (e == CKPT_NOT_FOUND) {          // somebody else is at it
             busy = true;
             e = CKPT_OK;
         }
-        if (e == CKPT_OK && !busy && !fresh) e = gc_group(u, &l, &g, i);
-        else *young += 1;
+        if (e == CKPT_OK && !busy && !fresh) e = listed ? gc_strays(u, f, &l, &g, i) : gc_group(u, &l, &g, i);
+        else *young += !listed;
+        ckpt_file_close(f);
     }
     free_groups(&g);
     free_objects(&l);
@@ -3592,7 +3666,8 @@ static const command commands[] = {
       "No checkpoint is deleted\nunless one of those that stay verifies. Refused (status 4) while a saver has the folder open. Folders below\n"
       "that have an index of their own are other runs': they are left alone, and to be named one by one.\n\n"
       "Of a URI: gives up uploads in parts that nobody finished, whose parts cost room although no listing shows them; and removes\n"
-      "directories of ranks' files without .metadata that have not changed for as long and to which nothing is on its way.\n\n"
+      "directories of ranks' files without .metadata, and ranks' files that the .metadata beside them does not name, where nothing\n"
+      "in the directory has changed for as long and to which nothing is on its way.\n\n"
       "  --older-than H   what was begun, or changed last, more than H hours ago (default 24): the rest of a younger one may still\n"
       "                   be on its way, from a rank that cannot reach the store; 0: also what began at a time that is not known\n"
       "  --now            unfinished directories of any age: only when no run saves there\n" },
