@@ -24118,6 +24118,7 @@ static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *
     ckpt__store_custom_of(*out)->ops = *ops;
     ckpt__store_custom_of(*out)->ops.name = NULL;       // the caller's
     ckpt__store_custom_of(*out)->user = user;
+    ckpt__file_sweep(ckpt__os_temp_dir(), &(*out)->allocator);      // what a killed process was putting
     (*out)->creates_only = true;
     (*out)->one_at_a_time = ops->one_at_a_time;
     return CKPT_OK;

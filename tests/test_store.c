@@ -165,6 +165,25 @@ static ckpt_store *open_memory(bool one_at_a_time, bool bare) {
     return s;
 }
 
+// What a process that was killed was giving to its put function goes when the next one opens a store; what this one gives stays.
+static void test_custom_left(void **state) {
+    (void)state;
+    const char *was = getenv("TMPDIR"), *kept = was != NULL ? util_fmt("%s", was) : NULL, *dir = util_temp_dir();
+    pid_t dead = fork();
+    if (dead == 0) _exit(0);
+    assert_int_equal(waitpid(dead, NULL, 0), dead);
+    const char *theirs = util_join(dir, util_fmt(".ckpt-object.%s", util_temp_tail((int)dead)));
+    const char *ours = util_join(dir, util_fmt(".ckpt-object.%s", util_temp_tail((int)getpid())));
+    util_write_text(theirs, "x");
+    util_write_text(ours, "x");
+    setenv("TMPDIR", dir, 1);
+    ckpt_store_close(open_memory(false, false));
+    if (kept != NULL) setenv("TMPDIR", kept, 1);
+    else unsetenv("TMPDIR");
+    assert_false(util_exists(theirs));
+    assert_true(util_exists(ours));
+}
+
 static void test_custom_failures(void **state) {
     (void)state;
     ckpt_store *s = open_memory(false, false);
@@ -1109,7 +1128,7 @@ static const struct CMUnitTest own_tests[] = {
     cmocka_unit_test(test_plain_files), cmocka_unit_test(test_note), cmocka_unit_test(test_links), cmocka_unit_test(test_hidden),
     cmocka_unit_test(test_kill), cmocka_unit_test(test_sweep), cmocka_unit_test(test_parts_damaged), cmocka_unit_test(test_uploads), cmocka_unit_test(test_source_changes),
     cmocka_unit_test(test_progress_hook), cmocka_unit_test(test_progress_attempts),
-    cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_source_changes), cmocka_unit_test(test_custom_own_object),
+    cmocka_unit_test(test_custom_left), cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_source_changes), cmocka_unit_test(test_custom_own_object),
     cmocka_unit_test(test_custom_late), cmocka_unit_test(test_custom_turn),
     cmocka_unit_test(test_custom_turn_cancelled), cmocka_unit_test(test_open),
     cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_contract_rows),
