@@ -1139,9 +1139,10 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. So it is always, and the logger gets
 // a WARN, where folder holds {run_name} and the run has no name but a generated one. CKPT_CORRUPT: there are
 // some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
-// CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked, or what it has not be fetched. Then nothing is loaded even if there
-// are local checkpoints: the store may hold the work of weeks that another machine has done since, and going on without it
-// would fork the run. (Of a sharded one parts may have come, and bound memory be garbage.) Who knows better sets
+// CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked (CKPT_NET as well where its bucket is missing), or what it has not be
+// fetched. Then nothing is loaded even if there are local checkpoints: the store may hold the work of weeks that another
+// machine has done since, and going on without it would fork the run. (Of a sharded one parts may have come, and bound memory
+// be garbage.) Who knows better sets
 // resume_offline; what is known to be in the store and was not to be had is no fresh start even then. CKPT_NOMEM: memory,
 // descriptors or processes are short, or a tool that decompresses was killed or did not start, which says nothing of the files.
 // CKPT_IO, of the open too: the folder's index cannot be read. It may be whole, and has the pins, so that it is not made anew.
@@ -1383,7 +1384,8 @@ typedef struct ckpt_store_ops {
     ckpt_err (*put)   (const char *name, const char *file_path, bool overwrite, void *user);
     ckpt_err (*get)   (const char *name, const char *destination, void *user);                  // destination does not exist yet
     ckpt_err (*size)  (const char *name, uint64_t *size, void *user);                           // bytes
-    // Calls each(name, size, each_user) for every name that begins with the text `prefix`, and stops at its first error.
+    // Calls each(name, size, each_user) for every name that begins with the text `prefix`, and stops at its first error. Where
+    // there is none that is CKPT_OK: CKPT_NOT_FOUND says that the store itself is missing.
     ckpt_err (*list)  (const char *prefix, ckpt_err (*each)(const char *name, uint64_t size, void *each_user), void *each_user,
                        void *user);
     ckpt_err (*remove)(const char *name, void *user);
@@ -56114,8 +56116,9 @@ static ckpt_err ckpt__resume_prefix(ckpt_saver *s, ckpt__remote *r, ckpt__buf *o
     return out->err;
 }
 
-// Lists a store into `out`. One that does not let us has nothing to offer. SHARDED: what files of ranks it has without a listing
-// is noted as well, as a save of such a name must not touch them.
+// Lists a store into `out`. One that does not let us has nothing to offer. One that says "not found" of its list is not there
+// itself, or somebody answers in its place: of its checkpoints nothing is known, and that is no fresh start. SHARDED: what files
+// of ranks it has without a listing is noted as well, as a save of such a name must not touch them.
 static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__index *out) {
     ckpt__buf prefix, pattern;
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
@@ -56128,6 +56131,8 @@ static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__ind
     if (e == CKPT_AUTH) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s may not be listed: %s", r->store->uri, ckpt__error_last.text);
         e = CKPT_OK;
+    } else if (e == CKPT_NOT_FOUND) {
+        e = CKPT_NET;
     }
     ckpt__buf_free(&prefix);
     ckpt__buf_free(&pattern);

@@ -3994,6 +3994,34 @@ static void test_resume_offline_later(void **state) {
     bucket_end(b);
 }
 
+// A list that is answered "not found" (a bucket that is gone, or a balancer's word) is none: nothing is known of the store then, and it is
+// no fresh start. A folder that is not there yet is an empty list.
+static void test_resume_no_list(void **state) {
+    (void)state;
+    bucket *b = bucket_with(3);
+    (void)unlink(bucket_path(b, "run/latest.pt.symlink"));
+    for (int offline = 0; offline < 2; offline++) {
+        remote_run m = remote_new(util_temp_dir(), b);
+        m.r->d.resume_offline = offline != 0;
+        run_open(m.r);
+        bucket_fail(b, "list", CKPT_NOT_FOUND, -1);
+        ckpt_timestamp t;
+        assert_int_equal(ckpt_saver_resume(m.r->s, &t), offline ? CKPT_NOT_FOUND : CKPT_NET);
+        if (offline) assert_non_null(strstr(m.r->log, "resuming without "));
+        else assert_non_null(strstr(ckpt_last_error(), "cannot be asked for a newer checkpoint (resume_offline goes on without): cannot list"));
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        remote_end(&m);
+    }
+    bucket_end(b);
+    const char *dir = util_temp_dir();
+    run *r = run_new(util_join(dir, "here"));
+    r->d.remote_file_name = util_fmt("file://%s/there/run/ba{batch}.pt", dir);
+    run_open(r);
+    ckpt_timestamp t;
+    assert_int_equal(ckpt_saver_resume(r->s, &t), CKPT_NOT_FOUND);
+    run_end(r);
+}
+
 // What a process noted and did not come to hand over goes by the next one, though the store is away when that is opened. Where there
 // is something of its name by then it stays, unless it is the same.
 static void test_left_while_the_store_is_away(void **state) {
@@ -4691,8 +4719,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_resume_without_a_good_link), cmocka_unit_test(test_resume_listed_by_filled_names),
         cmocka_unit_test(test_resume_all_damaged),
         cmocka_unit_test(test_resume_offline),
-        cmocka_unit_test(test_resume_offline_later), cmocka_unit_test(test_left_while_the_store_is_away), cmocka_unit_test(test_resume_unheld),
-        cmocka_unit_test(test_resume_device_fails), cmocka_unit_test(test_left_and_another_is_newer), cmocka_unit_test(test_left_and_another_is_early),
+        cmocka_unit_test(test_resume_offline_later), cmocka_unit_test(test_resume_no_list),
+        cmocka_unit_test(test_left_while_the_store_is_away), cmocka_unit_test(test_resume_unheld),
+        cmocka_unit_test(test_resume_device_fails), cmocka_unit_test(test_left_and_another_is_newer),
+        cmocka_unit_test(test_left_and_another_is_early),
         cmocka_unit_test(test_left_and_files_are_dated_back),
         cmocka_unit_test(test_resume_constant_names), cmocka_unit_test(test_resume_names_of_epochs),
         cmocka_unit_test(test_resume_exchanged), cmocka_unit_test(test_resume_epochs_by_their_ends), cmocka_unit_test(test_resume_epochs_without_room),
