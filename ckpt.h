@@ -19390,6 +19390,7 @@ static void ckpt__http_judge(const ckpt__http_reply *r, ckpt__transfer *t) {
     switch (r->status) {
         case 429: case 503: t->throttled = true; t->transient = true; break;
         case 408: case 500: case 502: case 504: case 509: t->transient = true; break;
+        case 511: t->transient = true; break;               // of who wants a login on the way (RFC 6585 6)
         default: t->transient = r->status >= 520 && r->status <= 599; break;    // of proxies, about the server behind them
     }
     t->retry_after = t->transient ? ckpt__http_retry_after(r) : 0.0;
@@ -24150,6 +24151,13 @@ static ckpt_err ckpt__web_class(int status) {
     }
 }
 
+// What a status says about trying again. Who sends elsewhere for now may want a login on the way, which somebody may see to; for
+// good, as Amazon does to another region, it is an answer.
+static void ckpt__web_judge(const ckpt__http_reply *r, ckpt__transfer *t) {
+    ckpt__http_judge(r, t);
+    if (r->status == 302 || r->status == 303 || r->status == 307) t->transient = true;
+}
+
 // A failure that another try may cure.
 static ckpt_err ckpt__web_again(ckpt__transfer *t, ckpt_err e, const char *sentence) {
     return ckpt__transfer_again(t, ckpt__error_set(e, "%s", sentence));
@@ -25290,7 +25298,7 @@ static bool ckpt__s3_is_strange(const ckpt__s3_call *c) {
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
 static ckpt_err ckpt__s3_fail(ckpt__s3_call *c) {
     char advice[320];
-    ckpt__http_judge(&c->reply, c->t);
+    ckpt__web_judge(&c->reply, c->t);
     ckpt_err e = ckpt__web_class(c->reply.status);
     ckpt__s3_advise(c, advice, sizeof advice);
     e = CKPT__WEB_MEAN(ckpt__s3_meanings, c->code, e, c->t, advice);
@@ -27117,7 +27125,7 @@ static ckpt_err ckpt__databricks_raced(ckpt__transfer *t, ckpt_err e, bool overw
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
 static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
     int status = c->reply.status;
-    ckpt__http_judge(&c->reply, c->t);
+    ckpt__web_judge(&c->reply, c->t);
     ckpt_err e = status == 400 || status == 422 ? CKPT_ARG : ckpt__web_class(status);
     if (status == 409) e = ckpt__databricks_conflict(c);
     for (size_t i = 0; i < sizeof ckpt__databricks_meanings / sizeof ckpt__databricks_meanings[0]; i++) {
@@ -33776,7 +33784,7 @@ static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
 static ckpt_err ckpt__azure_fail(ckpt__azure_call *c) {
     char advice[320];
-    ckpt__http_judge(&c->reply, c->t);
+    ckpt__web_judge(&c->reply, c->t);
     ckpt_err e = ckpt__web_class(c->reply.status);
     ckpt__azure_advise(c, advice, sizeof advice);
     e = CKPT__WEB_MEAN(ckpt__azure_meanings, c->code, e, c->t, advice);
@@ -36155,7 +36163,7 @@ static void ckpt__oci_advise(const ckpt__oci_call *c, char *text, size_t cap) {
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
 static ckpt_err ckpt__oci_fail(ckpt__oci_call *c) {
     char advice[720];
-    ckpt__http_judge(&c->reply, c->t);
+    ckpt__web_judge(&c->reply, c->t);
     ckpt_err e = c->reply.status == 402 ? CKPT_AUTH : ckpt__web_class(c->reply.status);
     ckpt__oci_advise(c, advice, sizeof advice);
     e = CKPT__WEB_MEAN(ckpt__oci_meanings, c->code, e, c->t, advice);
@@ -38000,14 +38008,16 @@ typedef enum ckpt__send_whose {
     CKPT__SEND_UNKNOWN, CKPT__SEND_NOBODYS, CKPT__SEND_OURS, CKPT__SEND_OTHERS
 } ckpt__send_whose;
 
-// May what failed so have more luck another time?
+// May what failed so have more luck another time? What is not worth another try at once may be so in a minute: of the network is
+// also what somebody on the way answers, who wants a login first.
 static bool ckpt__send_may_pass(const ckpt__transfer *t, ckpt_err e) {
-    return e == CKPT_CANCELLED || e == CKPT_AUTH || e == CKPT_NOMEM || (t != NULL && (t->transient || t->throttled));
+    bool way = e == CKPT_NET || e == CKPT_TIMEOUT;
+    return way || e == CKPT_CANCELLED || e == CKPT_AUTH || e == CKPT_NOMEM || (t != NULL && (t->transient || t->throttled));
 }
 
 // The same of a look at an object: rights are renewed, a full disk, on which one is compared, is cleared.
 static bool ckpt__send_may_look(ckpt_err e) {
-    return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_NO_SPACE || ckpt__send_may_pass(NULL, e);
+    return e == CKPT_NO_SPACE || ckpt__send_may_pass(NULL, e);
 }
 
 // Did reading the file that is sent fail so? The server of its folder may be away, for a moment or for longer.

@@ -264,7 +264,7 @@ static void test_refusals(void **state) {
         { 409, NULL, ERROR_XML("InvalidBlobType", "x"), CKPT_ARG, false, false, "page blob" },
         { 412, NULL, ERROR_XML("LeaseIdMissing", "x"), CKPT_AUTH, false, false, "lease" },
         { 412, NULL, ERROR_XML("ConditionNotMet", "x"), CKPT_NET, true, false, "another writer" },
-        { 307, "Location: http://evil.test/\r\n", "", CKPT_NET, false, false, "elsewhere" },
+        { 307, "Location: http://evil.test/\r\n", "", CKPT_NET, true, false, "elsewhere" },
         { 400, NULL, "<Error><Code>&#0;</Code>", CKPT_NET, false, false, "400" },
     };
     for (int i = 0; i < UTIL_COUNT(cases); i++) {
@@ -480,7 +480,7 @@ static void test_get(void **state) {
         { { 412, "x-ms-error-code: ConditionNotMet\r\n", NULL, 0 }, "\"0x1\"", CKPT_CORRUPT, true },
         { { 416, "x-ms-error-code: InvalidRange\r\n", NULL, 0 }, NULL, CKPT_CORRUPT, true },
         { { 404, "x-ms-error-code: BlobNotFound\r\n", NULL, 0 }, NULL, CKPT_NOT_FOUND, false },
-        { { 302, "Location: http://evil.test/\r\n", NULL, 0 }, NULL, CKPT_NET, false },
+        { { 302, "Location: http://evil.test/\r\n", NULL, 0 }, NULL, CKPT_NET, true },
     };
     for (int i = 0; i < UTIL_COUNT(cases); i++) {
         ckpt_store *s = meet_with(&cases[i].reply, 1, NULL);

@@ -1163,7 +1163,8 @@ static void test_judge(void **state) {
         { 408, NULL, true, false, 0 }, { 500, NULL, true, false, 0 }, { 502, "1", true, false, 1 }, { 503, "7", true, true, 7 },
         { 504, "", true, false, 0 }, { 429, "120", true, true, 60 }, { 503, "-3", true, true, 0 }, { 503, "99999999999999999999", true, true, 0 },
         { 503, "soon", true, true, 0 }, { 503, "Fri, 20 Nov 2026 23:58:00 GMT", true, true, 20 },
-        { 503, "Fri, 20 Nov 2020 23:58:00 GMT", true, true, 0 }, { 501, NULL, false, false, 0 },
+        { 503, "Fri, 20 Nov 2020 23:58:00 GMT", true, true, 0 }, { 501, NULL, false, false, 0 }, { 511, NULL, true, false, 0 },
+        { 302, NULL, false, false, 0 },
     };
     for (int i = 0; i < UTIL_COUNT(cases); i++) {
         ckpt__http_reply r;

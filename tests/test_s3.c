@@ -523,7 +523,7 @@ static void test_refusals(void **state) {
         { { 403, NULL, ERROR_XML("QuotaExceeded", "x"), 0 }, CKPT_NO_SPACE, false, false, 0, "quota" },
         { { 400, NULL, ERROR_XML("XMinioAdminBucketQuotaExceeded", "x"), 0 }, CKPT_NO_SPACE, false, false, 0, "quota of the bucket" },
         { { 400, NULL, ERROR_XML("EntityTooLarge", "x"), 0 }, CKPT_ARG, false, false, 0, "larger" },
-        { { 302, "Location: http://127.0.0.1:1/\r\n", NULL, 0 }, CKPT_NET, false, false, 0, "elsewhere" },
+        { { 302, "Location: http://127.0.0.1:1/\r\n", NULL, 0 }, CKPT_NET, true, false, 0, "elsewhere" },
         { { 400, NULL, ERROR_XML("SomethingNew", "we do not like it"), 0 }, CKPT_NET, false, false, 0, "SomethingNew: we do not like it (request RQ1)" },
         { { 400, NULL, "not xml at all \x01\x02", 0 }, CKPT_NET, false, false, 0, "400" },
         { { 400, NULL, ERROR_XML("X", "the key verySecretKey is bad"), 0 }, CKPT_NET, false, false, 0, "X" },

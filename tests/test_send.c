@@ -703,6 +703,30 @@ static void test_overtaken(void **state) {
     }
 }
 
+// A failure of the network that is not worth another try at once, as a login page's answer, may have passed a minute later, wherever it
+// comes: what is there stays, and the next run goes on with it. What is refused for what it is stays so.
+static void test_network_passes(void **state) {
+    (void)state;
+    static const int where[] = { OP_PUT, OP_BEGIN, OP_PART, OP_COMPLETE };
+    for (int i = 0; i < UTIL_COUNT(where); i++) {
+        static const ckpt_err how[] = { CKPT_NET, CKPT_TIMEOUT, CKPT_ARG };
+        for (int k = 0; k < UTIL_COUNT(how); k++) {
+            world *w = world_open(where[i] == OP_PUT ? 100 : BIG);
+            scripted_rule *r = scripted_when(w->s, where[i], 0, DO_FAIL);
+            r->err = how[k];
+            r->transient = false;
+            assert_int_equal(ckpt__send_run(&w->send), how[k]);
+            if (w->send.curable != (how[k] != CKPT_ARG)) fail_msg("%d %d: %d", i, k, (int)w->send.curable);
+            if (how[k] != CKPT_ARG) assert_int_equal(w->s->calls[OP_ABORT], 0);
+            scripted_clear(w->s);
+            must(ckpt__send_run(&w->send));
+            expect_sent(w);
+            if (where[i] >= OP_PART && how[k] != CKPT_ARG) assert_int_equal(w->s->calls[OP_BEGIN], 0);
+            world_close(w);
+        }
+    }
+}
+
 // The store refused the object for one of that name, and has none: whoever had it there has taken it away, or the store was
 // mistaken. That is no reason to give it up.
 static void test_refused_for_nothing(void **state) {
@@ -1321,7 +1345,8 @@ int main(void) {
         cmocka_unit_test(test_forgetful),
         cmocka_unit_test(test_cancel_slow),
         cmocka_unit_test(test_overwrite),
-        cmocka_unit_test(test_looks_before_parts), cmocka_unit_test(test_overtaken), cmocka_unit_test(test_refused_for_nothing),
+        cmocka_unit_test(test_looks_before_parts), cmocka_unit_test(test_overtaken),
+        cmocka_unit_test(test_network_passes), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_file_changes), cmocka_unit_test(test_file_is_watched), cmocka_unit_test(test_copy_is_watched),
         cmocka_unit_test(test_file_away), cmocka_unit_test(test_ready_passes),

@@ -485,7 +485,7 @@ static void test_refusals(void **state) {
             false, false, "Forbidden" },
         { 504, SAYS("DEADLINE_EXCEEDED", ""), NULL, CKPT_NET, true, false, "504" }, { 409, SAYS("ABORTED", ""), NULL, CKPT_NET, true, false, "409" },
         { 400, SAYS("INVALID_PARAMETER_VALUE", "bad path"), NULL, CKPT_ARG, false, false, "bad path" }, { 413, "", NULL, CKPT_ARG, false, false, "413" },
-        { 400, SAYS("QUOTA_EXCEEDED", "full"), NULL, CKPT_NO_SPACE, false, false, "full" }, { 302, "", "Location: https://elsewhere/login\r\n", CKPT_NET, false,
+        { 400, SAYS("QUOTA_EXCEEDED", "full"), NULL, CKPT_NO_SPACE, false, false, "full" }, { 302, "", "Location: https://elsewhere/login\r\n", CKPT_NET, true,
             false, "elsewhere" },
         { 403, SAYS("PERMISSION_DENIED", "token " TOKEN " may not"), NULL, CKPT_AUTH, false, false, "403" }, { 501, "", NULL, CKPT_UNSUPPORTED, false, false, "501" },
         { 400, "not json", NULL, CKPT_ARG, false, false, "400" },
@@ -955,7 +955,7 @@ static void test_parts_refused(void **state) {
         { 403, "<Error><Code>AccessDenied</Code><Message>no way</Message><StringToSign>" SIGNATURE "</StringToSign></Error>", CKPT_AUTH, false, "firewall" },
         { 403, "<Error><Code>X</Code><Message>" SIGNATURE "</Message></Error>", CKPT_AUTH, false, "403" },
         { 404, "<Error><Code>NoSuchUpload</Code><Message>gone</Message></Error>", CKPT_NOT_FOUND, false, "NoSuchUpload" },
-        { 503, "<Error><Code>SlowDown</Code></Error>", CKPT_NET, true, "SlowDown" }, { 307, "", CKPT_NET, false, "elsewhere" },
+        { 503, "<Error><Code>SlowDown</Code></Error>", CKPT_NET, true, "SlowDown" }, { 307, "", CKPT_NET, true, "elsewhere" },
     };
     for (int i = 0; i < UTIL_COUNT(clouds); i++) {
         const step two[] = { { 200, PART_URL(1), NULL }, { clouds[i].status, clouds[i].body, "Location: https://elsewhere/\r\n" } };
@@ -1105,7 +1105,7 @@ static void test_stream(void **state) {
     static const struct { step reply; bool overwrite, transient; ckpt_err e; } ends[] = {
         { { 412, "<Error><Code>PreconditionFailed</Code></Error>", NULL }, false, false, CKPT_EXISTS }, { { 404, "", NULL }, true, false, CKPT_NOT_FOUND },
         { { 410, "", NULL }, true, false, CKPT_NOT_FOUND }, { { 308, "", NULL }, true, true, CKPT_NET }, { { 308, "", "Range: bytes=5-9\r\n" }, true, true, CKPT_NET },
-        { { 403, "<Error><Message>" SIGNATURE "</Message></Error>", NULL }, true, false, CKPT_AUTH }, { { 307, "", "Location: /elsewhere\r\n" }, true, false, CKPT_NET },
+        { { 403, "<Error><Message>" SIGNATURE "</Message></Error>", NULL }, true, false, CKPT_AUTH }, { { 307, "", "Location: /elsewhere\r\n" }, true, true, CKPT_NET },
     };
     for (int i = 0; i < UTIL_COUNT(ends); i++) {
         const step one[] = { STREAM, ends[i].reply };
