@@ -24558,6 +24558,9 @@ static ckpt_err ckpt__web_go_on(ckpt__web_circle *g, const ckpt__buf *at) {
     return g->seen.err;
 }
 
+static const char *const ckpt__web_no_list =
+    "the server's answer is no list: is it the right address, and no login stands before it?";
+
 static ckpt_err ckpt__web_odd(const char *what) {
     return ckpt__error_set(CKPT_NET, "the server's list holds %s", what);
 }
@@ -25806,6 +25809,14 @@ static void ckpt__s3_list_of_parts(ckpt__buf *b, const ckpt__store_multi *m) {
     (void)ckpt__buf_cstr(b);
 }
 
+// The failure that an <Error> behind a 200 tells of.
+static ckpt_err ckpt__s3_fail_late(ckpt__s3_call *c) {
+    ckpt__s3_read_error(c);
+    ckpt_err e = ckpt__s3_fail(c);
+    if (e == CKPT_NET) c->t->transient = true;              // as a 500 would be
+    return e;
+}
+
 // A 200 to a completion may have been sent long before the end was known: only its body tells.
 static ckpt_err ckpt__s3_judge_complete(ckpt__s3_call *c) {
     ckpt__view root;
@@ -25817,9 +25828,7 @@ static ckpt_err ckpt__s3_judge_complete(ckpt__s3_call *c) {
     c->t->transient = c->t->unsure = true;
     if (!whole || !ckpt__txt_eq(root, "Error"))
         return ckpt__error_set(CKPT_NET, "the server answered 200 and then did not say that the parts were joined");
-    ckpt__s3_read_error(c);
-    ckpt_err e = ckpt__s3_fail(c);
-    if (e == CKPT_NET) c->t->transient = true;              // as a 500 would be
+    ckpt_err e = ckpt__s3_fail_late(c);
     c->t->unsure = true;
     return e;
 }
@@ -25987,7 +25996,17 @@ static ckpt_err ckpt__s3_take_upload(ckpt__s3_page *p) {
     return p->each_upload(p->name.data + strlen(p->c->s->prefix), p->text.data, started, p->user);
 }
 
-// What concerns the page as a whole, and whether it is well-formed to its end.
+// Is a reply called that a list? ListBucketResult, ListPartsResult, ListMultipartUploadsResult, and other words of other servers
+// (ListBucketV2Result, ListMultipartUploadResult). That of all buckets is of who has not seen which one was asked for.
+static bool ckpt__s3_is_list(ckpt__view root) {
+    static const char tail[] = "Result";
+    size_t n = sizeof tail - 1;
+    if (root.n < n + 4 || memcmp(root.p, "List", 4) != 0 || memcmp(root.p + root.n - n, tail, n) != 0) return false;
+    return !ckpt__txt_eq(root, "ListAllMyBucketsResult");
+}
+
+// What concerns the page as a whole, whether it is well-formed to its end, and a list at all: a page of XML for people has no
+// names either, and is no empty list.
 static ckpt_err ckpt__s3_read_page(ckpt__s3_page *p) {
     ckpt__xml x;
     ckpt__xml_kind kind;
@@ -26002,9 +26021,10 @@ static ckpt_err ckpt__s3_read_page(ckpt__s3_page *p) {
         else if (ckpt__xml_is(&x, p->next_name)) p->next = x.text;
         else if (p->next2_name != NULL && ckpt__xml_is(&x, p->next2_name)) p->next2 = x.text;
     }
-    if (kind == CKPT__XML_DONE) return CKPT_OK;
-    p->c->t->transient = true;
-    return ckpt__error_set(CKPT_NET, "the server's list is damaged or cut short");
+    if (kind != CKPT__XML_DONE) return ckpt__web_again(p->c->t, CKPT_NET, "the server's list is damaged or cut short");
+    if (ckpt__s3_is_list(x.name)) return CKPT_OK;           // what ended last is the root
+    if (ckpt__xml_is(&x, "Error")) return ckpt__s3_fail_late(p->c);
+    return ckpt__web_again(p->c->t, CKPT_NET, ckpt__web_no_list);
 }
 
 static ckpt_err ckpt__s3_read_entries(ckpt__s3_page *p) {
@@ -34061,6 +34081,8 @@ static ckpt_err ckpt__azure_walk_blocks(ckpt_store *store, const char *name, ckp
         ckpt__os_flag_set(c.rights[0] == 0 ? &c.s->blind : &c.s->doubted, b->refused);
     if (e == CKPT_OK && !ckpt__xml_root(&root, c.reply.body.data, c.reply.body.len))
         e = ckpt__web_again(t, CKPT_NET, "the server's list of blocks is damaged or cut short");
+    else if (e == CKPT_OK && !ckpt__txt_eq(root, "BlockList"))
+        e = ckpt__web_again(t, CKPT_NET, ckpt__web_no_list);
     ckpt__xml_init(&x, c.reply.body.data, c.reply.body.len);
     while (e == CKPT_OK && ((kind = ckpt__xml_next(&x)) == CKPT__XML_BEGIN || kind == CKPT__XML_END)) {
         if (kind != CKPT__XML_END || !x.plain || x.depth != 4) continue;
@@ -34315,6 +34337,7 @@ static ckpt_err ckpt__azure_read_page(ckpt__azure_page *p) {
     p->next.len = 0;
     if (!ckpt__xml_root(&root, r->body.data, r->body.len))
         return ckpt__web_again(p->t, CKPT_NET, "the server's list is damaged or cut short");
+    if (!ckpt__txt_eq(root, "EnumerationResults")) return ckpt__web_again(p->t, CKPT_NET, ckpt__web_no_list);
     ckpt__xml_init(&x, r->body.data, r->body.len);
     while (e == CKPT_OK && ((kind = ckpt__xml_next(&x)) == CKPT__XML_BEGIN || kind == CKPT__XML_END)) {
         bool ends = kind == CKPT__XML_END;

@@ -520,7 +520,7 @@ static void test_lists(void **state) {
     assert_true(has(script.list[1].target, "marker=mark%20%26%202&"));
     ckpt_store_close(s);
     static const char *const bad[] = { LIST(BLOB("other/k", "1"), ""), LIST(BLOB("pre/k", "-1"), ""), LIST(BLOB("pre/k", ""), ""),
-        LIST(BLOB("pre/k&#0;", "1"), ""), LIST(BLOB("pre/k&bomb;", "1"), ""), "<EnumerationResults><Blobs>", "", "nothing",
+        LIST(BLOB("pre/k&#0;", "1"), ""), LIST(BLOB("pre/k&bomb;", "1"), ""), "<EnumerationResults><Blobs>", "", "nothing", "<html><body>log in</body></html>", "<Error/>",
         "<!DOCTYPE x [<!ENTITY a \"aa\">]><EnumerationResults/>", LIST(BLOB("pre/k", "99999999999999999999"), "") };
     for (int i = 0; i < UTIL_COUNT(bad); i++) {
         step one = { 200, NULL, bad[i], 0 };

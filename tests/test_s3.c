@@ -1400,6 +1400,7 @@ static void test_hostile_lists(void **state) {
         "<ListBucketResult><Contents><Key>pre/x</Key><Size>1</Size></Contents>",
         "<!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\">]><ListBucketResult/>",
         "not a list", "", "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+        "<html><body>maintenance</body></html>", "<ListAllMyBucketsResult/>", "<List/>", "<Result/>", ERROR_XML("InternalError", "x"),
     };
     for (int i = 0; i < UTIL_COUNT(bodies); i++) {
         step one = { 200, NULL, bodies[i], 0 };
@@ -1407,6 +1408,21 @@ static void test_hostile_lists(void **state) {
         ckpt_err e = list(s, "");
         if (e != CKPT_NET) fail_msg("list %d: %s %s", i, ckpt_err_name(e), listed);
         assert_int_equal(requests(), 1);
+        ckpt_store_close(s);
+    }
+    // What is no list, and why; that of a server with other words is one.
+    static const struct { const char *body; ckpt_err e; bool transient; const char *word; } roots[] = {
+        { "<html><body>maintenance</body></html>", CKPT_NET, true, "no list" }, { ERROR_XML("SlowDown", "x"), CKPT_NET, true, "SlowDown" },
+        { ERROR_XML("AccessDenied", "x"), CKPT_AUTH, false, "permission" }, { "<a:ListBucketResult xmlns:a='u'/>", CKPT_OK, false, "" },
+        { "<ListBucketV2Result><KeyCount>0</KeyCount></ListBucketV2Result>", CKPT_OK, false, "" },
+    };
+    for (int i = 0; i < UTIL_COUNT(roots); i++) {
+        step one = { 200, NULL, roots[i].body, 0 };
+        ckpt_store *s = meet(&one, 1);
+        ckpt__transfer_begin(&t);
+        ckpt_err e = list(s, "");
+        if (e != roots[i].e || t.transient != roots[i].transient) fail_msg("root %d: %s %d", i, ckpt_err_name(e), t.transient);
+        if (e != CKPT_OK) sentence_has(roots[i].word);
         ckpt_store_close(s);
     }
     // Pages that lead in a circle, of one and of three.
