@@ -24158,6 +24158,12 @@ static void ckpt__web_judge(const ckpt__http_reply *r, ckpt__transfer *t) {
     if (r->status == 302 || r->status == 303 || r->status == 307) t->transient = true;
 }
 
+// Is the body a page for people?
+static bool ckpt__web_is_html(const ckpt__http_reply *r) {
+    const char *type = ckpt__fields_get(&r->headers, "content-type");
+    return type != NULL && ckpt__txt_starts(type, "text/html");
+}
+
 // A failure that another try may cure.
 static ckpt_err ckpt__web_again(ckpt__transfer *t, ckpt_err e, const char *sentence) {
     return ckpt__transfer_again(t, ckpt__error_set(e, "%s", sentence));
@@ -25283,19 +25289,30 @@ static void ckpt__s3_advise(const ckpt__s3_call *c, char *text, size_t cap) {
     }
 }
 
-// Does a refusal come from somebody else, as from a proxy whose server is being replaced? S3 gives a reason for a 404, or says
-// nothing at all; and services that are known give one for a 501.
-static bool ckpt__s3_is_stranger(const ckpt__s3_call *c) {
-    if (c->code[0] != 0) return false;
-    if (c->reply.status == 501) return c->s->conditions && strcmp(c->method, "HEAD") != 0;
-    return c->reply.status == 404 && c->reply.body.len > 0 && c->s->endpoint != NULL;
+// Does the reply have a number, as those of Amazon, Ceph and MinIO have, and Google's by another name? Not all servers give one.
+static bool ckpt__s3_is_numbered(const ckpt__s3_call *c) {
+    const ckpt__fields *h = &c->reply.headers;
+    return ckpt__fields_get(h, "x-amz-request-id") != NULL || ckpt__fields_get(h, "x-guploader-uploadid") != NULL;
 }
 
-// The same of a HEAD, which never has a body: a page for people is of a proxy, or of a server that calls all of its answers so.
+// Does a refusal come from somebody else, as from a proxy whose server is being replaced? S3 gives a reason for a 404, of uploads
+// in parts perhaps none; and services that are known give one for a 501.
+static bool ckpt__s3_is_stranger(const ckpt__s3_call *c) {
+    bool head = strcmp(c->method, "HEAD") == 0;
+    if (c->code[0] != 0) return false;
+    if (c->reply.status == 501) return c->s->conditions && !head;
+    if (c->reply.status != 404 || c->s->endpoint == NULL) return false;
+    bool parts = strcmp(c->method, "GET") != 0 && c->query.text.len > 0;
+    return c->reply.body.len > 0 || (!head && !parts && !ckpt__s3_is_numbered(c));
+}
+
+// The same of a HEAD, which never has a body: a page for people is of a proxy, or of a server that calls all of its answers so;
+// one without a number may be a balancer's.
 static bool ckpt__s3_is_strange(const ckpt__s3_call *c) {
     const char *type = ckpt__fields_get(&c->reply.headers, "content-type");
-    if (c->reply.status != 404 || c->s->endpoint == NULL || type == NULL) return false;
-    return ckpt__txt_starts(type, "text/html") || ckpt__txt_starts(type, "text/plain");
+    if (c->reply.status != 404 || c->s->endpoint == NULL) return false;
+    bool page = type != NULL && (ckpt__txt_starts(type, "text/html") || ckpt__txt_starts(type, "text/plain"));
+    return page || !ckpt__s3_is_numbered(c);
 }
 
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
@@ -25308,7 +25325,8 @@ static ckpt_err ckpt__s3_fail(ckpt__s3_call *c) {
     if (ckpt__s3_is_stranger(c)) {
         e = CKPT_NET;
         c->t->transient = true;
-        (void)snprintf(advice, sizeof advice, "; it is no answer of S3's: is the server behind %s up?",
+        const char *whose = strcmp(c->store->table->scheme, "gs") == 0 ? "Google's" : "S3's";
+        (void)snprintf(advice, sizeof advice, "; it is no answer of %s: is the server behind %s up?", whose,
                        c->s->endpoint != NULL ? c->s->endpoint : "the proxy");
     }
     return ckpt__web_refusal(e, "", c->reply.status, c->code, c->message, c->request_id, advice);
@@ -27142,6 +27160,13 @@ static ckpt_err ckpt__databricks_raced(ckpt__transfer *t, ckpt_err e, bool overw
     return ckpt__transfer_again(t, ckpt__error_prefix(CKPT_NET, "what is there was not replaced"));
 }
 
+// Does a "not found" come from somebody else, as from a proxy whose server is away? Workspaces, tracking servers and clouds say
+// why, but for a HEAD, of which its caller sees to it, and a cloud that says it in its status alone.
+static bool ckpt__databricks_is_stranger(const ckpt__databricks_call *c) {
+    if (c->reply.status != 404 || c->code[0] != 0) return false;
+    return c->url != NULL ? ckpt__web_is_html(&c->reply) : strcmp(c->method, "HEAD") != 0;
+}
+
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
 static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
     int status = c->reply.status;
@@ -27159,6 +27184,7 @@ static ckpt_err ckpt__databricks_fail(ckpt__databricks_call *c) {
     if (ckpt__databricks_is_spent(c)) e = CKPT_AUTH;
     if (e == CKPT_AUTH) c->t->transient = false;            // what an MLflow server was refused behind itself comes as a 500
     if (e == CKPT_CORRUPT) c->t->transient = true;          // 416: it has become shorter since it was looked at
+    if (ckpt__databricks_is_stranger(c)) e = ckpt__transfer_again(c->t, CKPT_NET);
     bool late = ckpt__databricks_is_late(c);
     if (late) {
         e = CKPT_NET;
@@ -27208,10 +27234,8 @@ static ckpt_err ckpt__databricks_ask(ckpt__databricks_call *c) {
     if (e == CKPT_NOMEM) return e;
     c->has_doc = e == CKPT_OK;
     if (c->has_doc && ckpt__json_root(&c->doc)->kind == CKPT__JSON_OBJECT) return CKPT_OK;
-    const char *kind = ckpt__fields_get(&c->reply.headers, "content-type");
-    bool page = kind != NULL && ckpt__txt_starts(kind, "text/html");
     return ckpt__error_set(CKPT_NET, "the server's answer is %s: is %s the right address, and no login stands before it?",
-                           page ? "a web page" : "damaged or no JSON", c->d->site);
+                           ckpt__web_is_html(&c->reply) ? "a web page" : "damaged or no JSON", c->d->site);
 }
 
 static const ckpt__json *ckpt__databricks_member(const ckpt__databricks_call *c, const char *key) {
@@ -28472,7 +28496,10 @@ static ckpt_err ckpt__mlflow_proxy_begin(ckpt_store *store, const ckpt__store_mu
     ckpt__buf_fmt(&c.json, ",\"num_parts\":%llu}", (unsigned long long)count);
     bool asked = e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__databricks_ask(&c);
-    if (asked && e == CKPT_NOT_FOUND) e = CKPT_UNSUPPORTED;
+    if (asked && e != CKPT_NOMEM && c.reply.status == 404) {        // of older servers in any words: it goes whole then
+        m->t->transient = false;
+        e = CKPT_UNSUPPORTED;
+    }
     if (asked && e == CKPT_UNSUPPORTED) e = ckpt__error_prefix(e, "the server offers no uploads in parts");
     const char *id = e == CKPT_OK ? ckpt__json_get_text(&c.doc, ckpt__json_root(&c.doc), "upload_id") : NULL;
     if (e == CKPT_OK && id == NULL) e = ckpt__error_set(CKPT_NET, "the server begins an upload and does not name it");
@@ -31475,11 +31502,44 @@ static const char *const ckpt__uc_files = "/api/2.0/fs/files";
 
 //-- looking at a file -----------------------------------------------------------
 
+// A HEAD is told that a file is not there, by an answer that may be a proxy's: it has no words. A request for its first byte is
+// answered in words; who may not make it is left with the first answer.
+static ckpt_err ckpt__uc_confirm_missing(ckpt_store *store, const char *name, ckpt__transfer *t) {
+    ckpt__databricks_call c;
+    ckpt__sink k;
+    ckpt__error_record missing;
+    ckpt__transfer look = ckpt__transfer_aside(t);
+    char byte;
+    memset(&k, 0, sizeof k);
+    k.memory = &byte;
+    k.fd = -1;
+    k.size = 1;
+    ckpt__error_take(&missing);
+    ckpt_err e = ckpt__uc_init(&c, store, "GET", ckpt__uc_files, name, &look);
+    ckpt__web_add_range(&c.headers, 0, 1);
+    c.sink = &k;
+    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    bool given = c.reply.status >= 200 && c.reply.status < 300, empty = c.reply.status == 416;
+    ckpt__databricks_free(&c);
+    if (e == CKPT_NOT_FOUND || e == CKPT_AUTH) return ckpt__error_put(&missing);
+    if (given || empty) return ckpt__web_again(t, CKPT_NET, "the server says that it is not there, and gives it");
+    ckpt__transfer_follow(t, &look);
+    return e;
+}
+
+// Has a "not found" nothing that is the service's own?
+static bool ckpt__uc_is_strange(const ckpt__databricks_call *c) {
+    const char *type = ckpt__fields_get(&c->reply.headers, "content-type");
+    bool json = type != NULL && ckpt__txt_starts(type, "application/json");
+    return c->reply.status == 404 && !json && ckpt__fields_get(&c->reply.headers, "x-databricks-reason-phrase") == NULL;
+}
+
 static ckpt_err ckpt__uc_stat(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
     ckpt__databricks_call c;
     memset(out, 0, sizeof *out);
     ckpt_err e = ckpt__uc_init(&c, store, "HEAD", ckpt__uc_files, name, t);
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    if (e == CKPT_NOT_FOUND && ckpt__uc_is_strange(&c)) e = ckpt__uc_confirm_missing(store, name, t);
     if (e == CKPT_OK) {
         const char *modified = ckpt__fields_get(&c.reply.headers, "last-modified");
         if (!ckpt__web_read_size(ckpt__fields_get(&c.reply.headers, "content-length"), &out->size))
@@ -33801,6 +33861,11 @@ static void ckpt__azure_advise(const ckpt__azure_call *c, char *text, size_t cap
     }
 }
 
+// Does a "not found" come from somebody else, as from a proxy whose server is away? The service numbers its answers.
+static bool ckpt__azure_is_stranger(const ckpt__azure_call *c) {
+    return c->reply.status == 404 && c->code[0] == 0 && ckpt__fields_get(&c->reply.headers, "x-ms-request-id") == NULL;
+}
+
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
 static ckpt_err ckpt__azure_fail(ckpt__azure_call *c) {
     char advice[320];
@@ -33811,6 +33876,10 @@ static ckpt_err ckpt__azure_fail(ckpt__azure_call *c) {
     if (c->reply.status == 400 && ckpt__fields_get(&c->headers, "content-md5") != NULL && strstr(c->message, "MD5") != NULL)
         e = CKPT_CORRUPT;                                   // Azurite calls it InvalidOperation
     if (e == CKPT_CORRUPT) c->t->transient = true;
+    if (ckpt__azure_is_stranger(c)) {
+        e = ckpt__transfer_again(c->t, CKPT_NET);
+        (void)snprintf(advice, sizeof advice, "; it is no answer of Azure's: is the server behind %s up?", c->s->site);
+    }
     return ckpt__web_refusal(e, "", c->reply.status, c->code, c->message, c->request_id, advice);
 }
 
@@ -36183,6 +36252,11 @@ static void ckpt__oci_advise(const ckpt__oci_call *c, char *text, size_t cap) {
     }
 }
 
+// Does a "not found" come from somebody else, as from a proxy whose server is away? The service numbers its answers.
+static bool ckpt__oci_is_stranger(const ckpt__oci_call *c) {
+    return c->reply.status == 404 && c->code[0] == 0 && ckpt__fields_get(&c->reply.headers, "opc-request-id") == NULL;
+}
+
 // The failure that a reply tells of: its sentence, its class, and what may be done about it.
 static ckpt_err ckpt__oci_fail(ckpt__oci_call *c) {
     char advice[720];
@@ -36190,6 +36264,10 @@ static ckpt_err ckpt__oci_fail(ckpt__oci_call *c) {
     ckpt_err e = c->reply.status == 402 ? CKPT_AUTH : ckpt__web_class(c->reply.status);
     ckpt__oci_advise(c, advice, sizeof advice);
     e = CKPT__WEB_MEAN(ckpt__oci_meanings, c->code, e, c->t, advice);
+    if (ckpt__oci_is_stranger(c)) {
+        e = ckpt__transfer_again(c->t, CKPT_NET);
+        (void)snprintf(advice, sizeof advice, "; it is no answer of Oracle's: is the server behind %s up?", c->o->host);
+    }
     const char *before = c->kind == 'n' ? "the namespace cannot be asked for: " : "";
     return ckpt__web_refusal(e, before, c->reply.status, c->code, c->message, c->request_id, advice);
 }

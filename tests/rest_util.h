@@ -33,6 +33,7 @@ static void script_reply(net_request *r, const step *s) {
     char *body = (char *)malloc(65536), headers[4096];
     rest_fill(body, 65536, s->body);
     rest_fill(headers, sizeof headers, s->headers);
+    if (s->status == 404 && strcmp(r->method, "HEAD") == 0 && headers[0] == 0) strcpy(headers, "Content-Type: application/json\r\n");
     net_reply(r, s->status, headers[0] != 0 ? headers : NULL, body, strlen(body));
     free(body);
 }

@@ -1,10 +1,15 @@
 /* script_util.h: a scripted HTTP server in the process, for the tests of stores. After ckpt.h, util.h and net_util.h.
 
    Each request takes the next step, whatever it asks for; what was asked is kept in script.list. Before the include, SCRIPT_SECRETS is a list of
-   texts of which none may come into the log. A test with steps of its own kind defines SCRIPT_STEP, and script_reply as what is done with them.
+   texts of which none may come into the log; SCRIPT_NUMBER, if defined, the header by which the store numbers its answers: a step whose
+   headers have a "Server:" is somebody else's, and goes without. A test with steps of its own kind defines SCRIPT_STEP, and script_reply as what is done with them.
 */
 #ifndef SCRIPT_UTIL_H
 #define SCRIPT_UTIL_H
+
+#ifndef SCRIPT_NUMBER
+#define SCRIPT_NUMBER ""
+#endif
 
 #ifndef SCRIPT_STEP
 // One reply. status 0: the connection is closed without one.
@@ -17,7 +22,12 @@ typedef struct step {
 
 UTIL_FN void script_reply(net_request *r, const step *s) {
     size_t size = s->size > 0 ? s->size : s->body != NULL ? strlen(s->body) : 0;
-    net_reply(r, s->status, s->headers, s->body != NULL ? s->body : "", size);
+    const char *own = s->headers != NULL ? s->headers : "", *number = strstr(own, "Server:") != NULL ? "" : SCRIPT_NUMBER;
+    char *headers = (char *)malloc(strlen(own) + strlen(number) + 1);
+    strcpy(headers, own);
+    strcat(headers, number);
+    net_reply(r, s->status, headers, s->body != NULL ? s->body : "", size);
+    free(headers);
 }
 #endif
 

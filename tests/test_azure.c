@@ -9,6 +9,7 @@
 #define KEY "dmVyeVNlY3JldEtleU9mT3Vycw=="
 #define SIGNATURE "c2lnbmF0dXJl"
 #define SAS "sv=2021-12-02&sr=c&sp=rwdl&se=2026-12-01T00%3A00%3A00Z&sig=" SIGNATURE "%3D"
+#define SCRIPT_NUMBER "x-ms-request-id: N1\r\n"
 #define SCRIPT_SECRETS KEY, "verySecretKey", SIGNATURE
 #include "script_util.h"
 
@@ -258,6 +259,8 @@ static void test_refusals(void **state) {
         { 403, NULL, ERROR_XML("AuthorizationFailure", "see https://x?sig=" SIGNATURE), CKPT_AUTH, false, false, "network rules" },
         { 404, NULL, ERROR_XML("ContainerNotFound", "x"), CKPT_NOT_FOUND, false, false, "no container 'bucket'" },
         { 404, NULL, "", CKPT_NOT_FOUND, false, false, "no such container" },
+        { 404, "Server: nginx\r\n", "<html>Not Found</html>", CKPT_NET, true, false, "no answer of Azure's: is the server behind http://127.0.0.1" },
+        { 404, "Server: envoy\r\n", "", CKPT_NET, true, false, "no answer of Azure's" },
         { 400, NULL, ERROR_XML("Md5Mismatch", "x"), CKPT_CORRUPT, true, false, "changed on their way" },
         { 400, NULL, ERROR_XML("InvalidOperation", "Provided MD5 does not match"), CKPT_CORRUPT, true, false, "MD5" },
         { 400, NULL, ERROR_XML("InvalidHeaderValue", "x"), CKPT_NET, false, false, "InvalidHeaderValue" },

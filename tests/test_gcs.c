@@ -416,7 +416,7 @@ static void test_missing(void **state) {
         { 404, "No such object: bucket/pre/name", CKPT_NOT_FOUND, false, "there is no such object" },
         { 404, "The specified bucket does not exist.", CKPT_NOT_FOUND, false, "there is no bucket 'bucket'" },
         { 403, "me@here does not have storage.objects.get access", CKPT_AUTH, false, "me@here does not have" },
-        { 404, "<html>Not Found</html>", CKPT_NET, true, "is the server behind" },
+        { 404, "<html>Not Found</html>", CKPT_NET, true, "no answer of Google's: is the server behind" },
         { 404, "Not Found", CKPT_NET, true, "is the server behind" } };
     for (int i = 0; i < UTIL_COUNT(cases); i++) {
         step one = { "GET /storage/v1/b/bucket/o/pre%2Fname?alt=media", cases[i].status, NULL, cases[i].body };

@@ -287,7 +287,8 @@ static void test_proxy(void **state) {
     static const struct { step put, list; ckpt_err e; bool again; const char *word; } rows[] = {
         { { 200, "{}", NULL }, { 200, FILES(FILE_("x", "4")), NULL }, CKPT_CORRUPT, true, "has kept 4" },
         { { 200, "{}", NULL }, { 200, "{}", NULL }, CKPT_CORRUPT, true, "not there" },
-        { { 404, "<html>Not Found</html>", NULL }, { -1, NULL, NULL }, CKPT_UNSUPPORTED, false, "passes no artifacts on" },
+        { { 404, SAYS("RESOURCE_DOES_NOT_EXIST", "x"), NULL }, { -1, NULL, NULL }, CKPT_UNSUPPORTED, false, "passes no artifacts on" },
+        { { 404, "<html>Not Found</html>", NULL }, { -1, NULL, NULL }, CKPT_NET, true, "is it the right server?" },
         { { 501, SAYS("NOT_IMPLEMENTED", "x"), NULL }, { -1, NULL, NULL }, CKPT_UNSUPPORTED, false, "501" },
         { { 401, "Unauthorized", NULL }, { -1, NULL, NULL }, CKPT_AUTH, false, "run out" },
         { { 500, SAYS("INTERNAL_ERROR", "401 Client Error: Unauthorized for url"), NULL }, { -1, NULL, NULL }, CKPT_AUTH, false, "401 Client" },
@@ -522,16 +523,17 @@ static ckpt_err complete(ckpt_store *s, multi *u) {
 #define BIG { 200, FILES(FILE_("big", "10")), NULL }
 #define FULL(bytes) BIG, BIG, { 200, bytes, NULL }
 #define FAILED { 500, "{}", NULL }
+#define GONE { 404, SAYS("NOT_FOUND", "no such upload"), NULL }
 
 // The end of an upload fails twice. There are neither sums nor ranges: what is there is ours when all of it, read back, has the sum
 // of what was sent. One that is only as long is the one before.
 static void test_proxy_ends(void **state) {
     (void)state;
     static const step before[] = { SENT, FAILED, FAILED, FULL("xxxxxxxxxx"), FAILED, FULL("0123456789") };
-    static const step gone[] = { SENT, FAILED, { 404, "", NULL }, FULL("012345678x") };
+    static const step gone[] = { SENT, FAILED, GONE, FULL("012345678x") };
     static const step shorter[] = { SENT, FAILED, FAILED, { 200, FILES(FILE_("big", "9")), NULL } };
     static const step ours[] = { SENT, FAILED, FAILED, FULL("0123456789"), BIG };
-    static const step busy[] = { SENT, FAILED, { 404, "", NULL }, { 503, "", NULL }, { 404, "", NULL }, BIG, BIG, { 503, "", NULL }, { 404, "", NULL },
+    static const step busy[] = { SENT, FAILED, GONE, { 503, "", NULL }, GONE, BIG, BIG, { 503, "", NULL }, GONE,
         FULL("0123456789") };
     static const step unseen[] = { SENT, { 200, "{}", NULL }, { 503, "", NULL }, BIG };
     static const struct { const step *steps; int count; ckpt_err ends[4]; } rows[] = {
@@ -954,7 +956,6 @@ static void test_managed_parts(void **state) {
 #define THERE { 200, FILES("{\"path\":\"pre/d/big\",\"is_dir\":false,\"file_size\":10}"), NULL }
 #define READ { 200, CREDENTIAL("credential_infos", "AWS_PRESIGNED_URL", "@/r?" SIGNATURE), NULL }
 #define BYTES(text, range) { 206, text, "Content-Range: bytes " range "/10\r\n" }
-#define GONE { 404, SAYS("NOT_FOUND", "no such upload"), NULL }
 
 static ckpt_store *begun_with(const step *steps, int count, multi *u) {
     ckpt_store *s = managed_with(steps, count);

@@ -7,6 +7,7 @@
 #include "util.h"
 #include "net_util.h"
 #include "counting.h"
+#define SCRIPT_NUMBER "opc-request-id: N1\r\n"
 #define SCRIPT_SECRETS "very.secret.token", "correct horse", "signature=", "PRIVATE"
 #include "script_util.h"
 
@@ -873,6 +874,16 @@ static void test_replies(void **state) {
     is(s->table->stat(s, "name", &there, &t), CKPT_OK);
     assert_true(there.size == 9 && there.has_crc && there.crc == 0xbeef && there.modified > 1.7e9);
     assert_string_equal(there.mark, "mark1");
+    ckpt_store_close(s);
+    // "Not found" is Oracle's word where it has a number or a reason.
+    static const step strange[] = { { 404, NULL, NULL, 0 }, { 404, "Server: envoy\r\n", NULL, 0 }, { 404, "Server: nginx\r\n", "<html>Not Found</html>", 0 } };
+    s = MEET(strange);
+    is(s->table->stat(s, "name", &there, &t), CKPT_NOT_FOUND);
+    is(s->table->stat(s, "name", &there, &t), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("no answer of Oracle's: is the server behind 127.0.0.1");
+    is(s->table->remove(s, "name", &t), CKPT_NET);
+    assert_true(t.transient);
     ckpt_store_close(s);
     // Throttling says when.
     static const step busy[] = { { 429, "Retry-After: 7\r\n", "{\"code\":\"TooManyRequests\",\"message\":\"slow\"}", 0 }, { 503, "Retry-After: 9\r\n", NULL, 0 },

@@ -5,6 +5,7 @@
 #include "util.h"
 #include "net_util.h"
 #include "counting.h"
+#define SCRIPT_NUMBER "x-amz-request-id: RQ1\r\n"
 #define SCRIPT_SECRETS "verySecretKey", "token1", "Signature="
 #include "script_util.h"
 
@@ -1258,6 +1259,7 @@ static void test_strangers(void **state) {
     (void)state;
     #define PAGE { 404, "Content-Type: text/plain; charset=utf-8\r\n", "default backend - 404", 0 }
     #define NO_BODY { 404, "Content-Type: text/html\r\n", NULL, 0 }
+    #define EMPTY { 404, "Server: envoy\r\n", NULL, 0 }
     static const step steps[] = { PAGE, NO_BODY, PAGE, { 204, NULL, NULL, 0 }, PAGE, { 204, NULL, NULL, 0 }, { 404, NULL, ERROR_XML("NoSuchKey", "x"), 0 },
                                   { 404, NULL, ERROR_XML("NoSuchUpload", "x"), 0 }, { 404, NULL, NULL, 0 } };
     ckpt_store *s = MEET(steps);
@@ -1296,6 +1298,10 @@ static void test_strangers(void **state) {
         { { NO_BODY, { 200, NULL, LISTED(LISTED_KEY("name")), 0 }, { 200, "ETag: \"x\"\r\n", NULL, 3 } }, CKPT_OK, 3, false },
         { { NO_BODY, { 200, NULL, LISTED(LISTED_KEY("name")), 0 }, NO_BODY }, CKPT_NET, 3, true },
         { { { 404, "Content-Type: application/xml\r\n", NULL, 0 } }, CKPT_NOT_FOUND, 1, false },
+        { { EMPTY, { 200, NULL, LISTED(""), 0 } }, CKPT_NOT_FOUND, 2, false },                      // a balancer has no words either
+        { { EMPTY, EMPTY }, CKPT_NET, 2, true },
+        { { EMPTY, { 403, NULL, ERROR_XML("AccessDenied", "x"), 0 } }, CKPT_NOT_FOUND, 2, false },
+        { { { 404, "Server: UploadServer\r\nX-GUploader-UploadID: N1\r\n", NULL, 0 } }, CKPT_NOT_FOUND, 1, false },
     };
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         ckpt__store_stat st;
@@ -1453,6 +1459,33 @@ static void test_hostile_lists(void **state) {
     ckpt_store_close(s);
 }
 
+// A balancer that has no server says no more than "404": nothing is gone by that.
+static void test_empty_strangers(void **state) {
+    (void)state;
+    static const step steps[] = { EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY };
+    ckpt_store *s = MEET(steps);
+    is(list(s, ""), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("it is no answer of S3's: is the server behind 127.0.0.1");
+    char out[5];
+    ckpt__sink k;
+    memset(&k, 0, sizeof k);
+    k.memory = out;
+    k.fd = -1;
+    k.size = sizeof out;
+    is(s->table->get(s, "n", NULL, 0, &k, &t), CKPT_NET);
+    assert_true(t.transient);
+    is(put(s, "hello world", true, "m"), CKPT_NET);
+    assert_true(t.transient);
+    is(s->table->remove(s, "n", &t), CKPT_NET);             // and a look: HEAD, list
+    assert_true(t.transient);
+    assert_int_equal(requests(), 6);
+    multi u;
+    multi_init(&u, true);
+    is(s->table->abort(s, &u.m), CKPT_OK);
+    ckpt_store_close(s);
+}
+
 static ckpt_err on_part(const ckpt__store_part *part, void *user) {
     (void)user;
     size_t n = strlen(listed);
@@ -1605,7 +1638,8 @@ int main(void) {
         cmocka_unit_test(test_replaced_keys),
         cmocka_unit_test(test_unnamed_header), cmocka_unit_test(test_condition_lost),
         cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
-        cmocka_unit_test(test_stat), cmocka_unit_test(test_list), cmocka_unit_test(test_hostile_lists), cmocka_unit_test(test_parts_and_uploads),
+        cmocka_unit_test(test_stat), cmocka_unit_test(test_list), cmocka_unit_test(test_hostile_lists),
+        cmocka_unit_test(test_empty_strangers), cmocka_unit_test(test_parts_and_uploads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_no_secrets),
     };

@@ -246,7 +246,7 @@ static void on_signed(net_request *r, void *user) {
     ckpt__buf_free(&signature);
     const char *page = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
     if (strcmp(r->method, "GET") == 0) net_reply(r, 200, NULL, page, strlen(page));
-    else net_reply(r, 404, NULL, "", 0);
+    else net_reply(r, 404, "x-amz-request-id: 1\r\n", "", 0);
 }
 
 static ckpt_err nothing(const char *name, uint64_t size, void *user) {
