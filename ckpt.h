@@ -24176,6 +24176,24 @@ static bool ckpt__web_read_size(const char *text, uint64_t *size) {
     return true;
 }
 
+// Is a success a page for people, which somebody on the way has put in the place of the store's answer? An object that was stored
+// as one has a version.
+static bool ckpt__web_is_page(const ckpt__http_reply *r) {
+    uint64_t size = 1;
+    (void)ckpt__web_read_size(ckpt__fields_get(&r->headers, "content-length"), &size);
+    return r->status == 200 && size > 0 && ckpt__web_is_html(r) && ckpt__fields_get(&r->headers, "etag") == NULL;
+}
+
+static ckpt_err ckpt__web_page(ckpt__transfer *t) {
+    return ckpt__web_again(t, CKPT_NET, "the server's answer is a web page: is it the right address, and no login stands before "
+                           "it?");
+}
+
+// What a success comes to that may be such a page: nothing is told of an object by it, made, or removed.
+static ckpt_err ckpt__web_judge_page(const ckpt__http_reply *r, ckpt__transfer *t, ckpt_err e) {
+    return e == CKPT_OK && ckpt__web_is_page(r) ? ckpt__web_page(t) : e;
+}
+
 // Eight hexadecimal digits, as they are kept with an object.
 static bool ckpt__web_read_crc(const char *text, uint32_t *crc) {
     *crc = 0;
@@ -24326,9 +24344,8 @@ static bool ckpt__web_is_asked(const ckpt__http_reply *r, const ckpt__sink *sink
     return !ckpt__web_read_size(ckpt__fields_get(&r->headers, "content-length"), &whole) || whole == sink->size;
 }
 
-// How the request for sink->size bytes from `offset` on ended; e is what its status says. etag: the version asked for, or NULL.
-static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, ckpt__sink *sink, ckpt__transfer *t, ckpt_err e,
-                                    const char *etag, uint64_t offset) {
+static ckpt_err ckpt__web_judge_bytes(const ckpt__http_reply *r, ckpt__sink *sink, ckpt__transfer *t, ckpt_err e,
+                                      const char *etag, uint64_t offset) {
     uint64_t size = sink->size;
     const char *now = ckpt__fields_get(&r->headers, "etag");
     sink->proven = ckpt__web_is_asked(r, sink, etag, offset);
@@ -24353,6 +24370,21 @@ static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, ckpt__sink *sink,
     if (r->status != 206 && r->status != 200)
         return ckpt__error_set(CKPT_NET, "the server answered %d to a request for a range", r->status);
     return sink->got == size ? CKPT_OK : ckpt__web_again(t, CKPT_NET, "the server sent fewer bytes than were asked for");
+}
+
+// How the request for sink->size bytes from `offset` on ended; e is what its status says. etag: the version asked for, or NULL.
+// Of bytes that somebody has compressed on their way there are more, or fewer.
+static ckpt_err ckpt__web_judge_get(const ckpt__http_reply *r, ckpt__sink *sink, ckpt__transfer *t, ckpt_err e,
+                                    const char *etag, uint64_t offset) {
+    const char *packed = ckpt__fields_get(&r->headers, "content-encoding");
+    if ((e == CKPT_OK || e == CKPT_NET) && ckpt__web_is_page(r)) {
+        sink->proven = false;
+        return ckpt__web_page(t);
+    }
+    e = ckpt__web_judge_bytes(r, sink, t, e, etag, offset);
+    bool named = packed != NULL && packed[strspn(packed, CKPT__TXT_ALNUM "-")] == 0 && (r->status == 200 || r->status == 206);
+    if (!named || (e != CKPT_NET && e != CKPT_CORRUPT && e != CKPT_UNSUPPORTED)) return e;
+    return ckpt__error_prefix(e, "it came with 'Content-Encoding: %.40s'", packed);
 }
 
 //-- refusals --------------------------------------------------------------------
@@ -25443,6 +25475,7 @@ static ckpt_err ckpt__s3_ask_head(ckpt_store *store, const char *name, ckpt__sto
     ckpt__s3_call_init(&c, store, "HEAD", name, t);
     ckpt_err e = ckpt__s3_run(&c);
     *strange = e == CKPT_NOT_FOUND && ckpt__s3_is_strange(&c);
+    e = ckpt__web_judge_page(&c.reply, t, e);
     if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-amz-meta-ckpt-");
     ckpt__s3_call_free(&c);
     return e;
@@ -25658,7 +25691,7 @@ static ckpt_err ckpt__s3_put_once(ckpt_store *store, const ckpt__store_put *p, c
     if (e == CKPT_OK) e = ckpt__s3_add_object(&c, p->mark, (sums.has & (unsigned)CKPT__SUM_CRC32) != 0, sums.crc);
     if (e != CKPT_OK) { ckpt__s3_call_free(&c); return e; }
     bool condition = !p->overwrite && !now->created && ckpt__s3_add_condition(&c);
-    e = ckpt__s3_run(&c);
+    e = ckpt__web_judge_page(&c.reply, p->t, ckpt__s3_run(&c));
     if (e == CKPT_OK) {
         if (guard == CKPT__S3_CRC && !ckpt__s3_is_echoed(&c, &sums))
             now->again = now->created = ckpt__s3_weaken(store, guard, "does not look at x-amz-checksum-crc32");
@@ -25768,7 +25801,7 @@ static ckpt_err ckpt__s3_part_once(ckpt_store *store, const ckpt__store_multi *m
     c.body = body;
     if (e == CKPT_OK) e = ckpt__s3_guard_body(&c, &guard, false, false, m->summed, &sums, hash);
     if (e == CKPT_OK) {
-        e = ckpt__s3_run(&c);
+        e = ckpt__web_judge_page(&c.reply, m->t, ckpt__s3_run(&c));
         if (e == CKPT_OK && guard == CKPT__S3_CRC && !declared && !ckpt__s3_is_echoed(&c, &sums))
             *again = ckpt__s3_weaken(store, guard, "does not look at x-amz-checksum-crc32");
         else if (e != CKPT_OK && c.reply.status != 0 && !declared)
@@ -25940,7 +25973,7 @@ static ckpt_err ckpt__s3_complete(ckpt_store *store, const ckpt__store_multi *m)
 static ckpt_err ckpt__s3_abort(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__s3_call c;
     ckpt_err e = ckpt__s3_multi_init(&c, store, "DELETE", m);
-    if (e == CKPT_OK) e = ckpt__s3_run(&c);
+    if (e == CKPT_OK) e = ckpt__web_judge_page(&c.reply, m->t, ckpt__s3_run(&c));
     if (e == CKPT_NOT_FOUND && !ckpt__s3_is(&c, "NoSuchBucket")) e = CKPT_OK;
     ckpt__s3_call_free(&c);
     return e;
@@ -26294,7 +26327,7 @@ static ckpt_err ckpt__s3_remove(ckpt_store *store, const char *name, ckpt__trans
     ckpt_err e = ckpt__s3_check_name(ckpt__s3_of(store), name);
     if (e != CKPT_OK) return e;
     ckpt__s3_call_init(&c, store, "DELETE", name, t);
-    e = ckpt__s3_run(&c);
+    e = ckpt__web_judge_page(&c.reply, t, ckpt__s3_run(&c));
     bool strange = e == CKPT_NET && c.reply.status == 404;
     ckpt__s3_call_free(&c);
     if (!strange) return e;
@@ -31540,8 +31573,9 @@ static ckpt_err ckpt__uc_stat(ckpt_store *store, const char *name, ckpt__store_s
     ckpt_err e = ckpt__uc_init(&c, store, "HEAD", ckpt__uc_files, name, t);
     if (e == CKPT_OK) e = ckpt__databricks_run(&c);
     if (e == CKPT_NOT_FOUND && ckpt__uc_is_strange(&c)) e = ckpt__uc_confirm_missing(store, name, t);
+    const char *modified = ckpt__fields_get(&c.reply.headers, "last-modified");      // its version here
+    if (modified == NULL) e = ckpt__web_judge_page(&c.reply, t, e);
     if (e == CKPT_OK) {
-        const char *modified = ckpt__fields_get(&c.reply.headers, "last-modified");
         if (!ckpt__web_read_size(ckpt__fields_get(&c.reply.headers, "content-length"), &out->size))
             e = ckpt__error_set(CKPT_NET, "the server does not tell the file's size");
         if (modified == NULL || !ckpt__txt_read_date(ckpt__txt_view(modified), &out->modified)) out->modified = 0.0;
@@ -32107,7 +32141,7 @@ static ckpt_err ckpt__uc_remove(ckpt_store *store, const char *name, ckpt__trans
     ckpt__databricks_call c;
     ckpt_err e = ckpt__uc_init(&c, store, "DELETE", ckpt__uc_files, name, t);
     c.quiet = true;
-    if (e == CKPT_OK) e = ckpt__databricks_run(&c);
+    if (e == CKPT_OK) e = ckpt__web_judge_page(&c.reply, t, ckpt__databricks_run(&c));
     ckpt__databricks_free(&c);
     if (e == CKPT_OK) ckpt__uc_sweep(store, name, t);
     return e;
@@ -33937,7 +33971,7 @@ static ckpt_err ckpt__azure_stat(ckpt_store *store, const char *name, ckpt__stor
     ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), name);
     if (e != CKPT_OK) return e;
     ckpt__azure_call_init(&c, store, "HEAD", name, t);
-    e = ckpt__azure_run(&c);
+    e = ckpt__web_judge_page(&c.reply, t, ckpt__azure_run(&c));
     if (e == CKPT_OK) e = ckpt__web_read_stat(out, &c.reply.headers, "x-ms-meta-ckpt_");
     if (e == CKPT_OK && ckpt__azure_shows_folder(&c.reply.headers, out->size))
         e = ckpt__error_set(CKPT_NOT_FOUND, "there is no such blob, only a directory of that name");
@@ -34539,7 +34573,7 @@ static ckpt_err ckpt__azure_remove(ckpt_store *store, const char *name, ckpt__tr
     ckpt_err e = ckpt__azure_check_name(ckpt__azure_of(store), name);
     if (e != CKPT_OK) return e;
     ckpt__azure_call_init(&c, store, "DELETE", name, t);
-    e = ckpt__azure_run(&c);
+    e = ckpt__web_judge_page(&c.reply, t, ckpt__azure_run(&c));
     ckpt__azure_call_free(&c);
     return e;
 }
@@ -35594,7 +35628,7 @@ static ckpt_err ckpt__gcs_abort(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt_err e = ckpt__gcs_multi_init(&g, store, "DELETE", m);
     bool session = ckpt__gcs_is_session(m->upload_id);
     if (session) g.session = m->upload_id;
-    if (e == CKPT_OK) e = ckpt__gcs_run(&g);
+    if (e == CKPT_OK) e = ckpt__web_judge_page(&g.c.reply, m->t, ckpt__gcs_run(&g));
     int status = g.c.reply.status;
     if (e == CKPT_NOT_FOUND && !ckpt__s3_is(&g.c, "NoSuchBucket")) e = CKPT_OK;
     if (session && (status == 404 || status == 410)) e = CKPT_OK;
@@ -35732,7 +35766,7 @@ static ckpt_err ckpt__gcs_remove(ckpt_store *store, const char *name, ckpt__tran
     if (e != CKPT_OK) return e;
     ckpt__gcs_call_init(&g, store, "DELETE", name, t);
     ckpt__gcs_set_path(&g, false, name);
-    e = ckpt__gcs_run(&g);
+    e = ckpt__web_judge_page(&g.c.reply, t, ckpt__gcs_run(&g));
     ckpt__gcs_call_free(&g);
     return e;
 }
@@ -36359,7 +36393,7 @@ static ckpt_err ckpt__oci_head(ckpt_store *store, const char *name, ckpt__store_
     ckpt__oci_call c;
     memset(out, 0, sizeof *out);
     ckpt__oci_call_init(&c, store, "HEAD", 'o', name, t);
-    ckpt_err e = ckpt__oci_run(&c);
+    ckpt_err e = ckpt__web_judge_page(&c.reply, t, ckpt__oci_run(&c));
     if (e == CKPT_OK) {
         const char *sum = ckpt__fields_get(&c.reply.headers, "opc-multipart-md5");
         e = ckpt__web_read_stat(out, &c.reply.headers, "opc-meta-ckpt-");
@@ -36623,7 +36657,7 @@ static ckpt_err ckpt__oci_complete(ckpt_store *store, const ckpt__store_multi *m
 static ckpt_err ckpt__oci_abort(ckpt_store *store, const ckpt__store_multi *m) {
     ckpt__oci_call c;
     ckpt_err e = ckpt__oci_multi_init(&c, store, "DELETE", m);
-    if (e == CKPT_OK) e = ckpt__oci_run(&c);
+    if (e == CKPT_OK) e = ckpt__web_judge_page(&c.reply, m->t, ckpt__oci_run(&c));
     if (e == CKPT_NOT_FOUND && c.reply.status == 404 && !ckpt__oci_is_bucketless(&c)) e = CKPT_OK;
     ckpt__oci_call_free(&c);
     return e;
@@ -36784,7 +36818,7 @@ static ckpt_err ckpt__oci_remove(ckpt_store *store, const char *name, ckpt__tran
     ckpt_err e = ckpt__oci_check_name(ckpt__oci_of(store), name);
     if (e != CKPT_OK) return e;
     ckpt__oci_call_init(&c, store, "DELETE", 'o', name, t);
-    e = ckpt__oci_run(&c);
+    e = ckpt__web_judge_page(&c.reply, t, ckpt__oci_run(&c));
     ckpt__oci_call_free(&c);
     return e;
 }

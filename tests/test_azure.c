@@ -471,6 +471,28 @@ static ckpt_err get(ckpt_store *s, const char *etag, uint64_t at, size_t n) {
     return s->table->get(s, "name", etag, at, &k, &t);
 }
 
+// A portal answers all with 200 and a page.
+static void test_portal(void **state) {
+    (void)state;
+    #define LOGIN { 200, "Content-Type: text/html; charset=utf-8\r\nServer: portal\r\n", "<html>Log in</html>", 0 }
+    static const step steps[] = { LOGIN, LOGIN, LOGIN, LOGIN, LOGIN };
+    ckpt__store_stat there;
+    ckpt_store *s = MEET(steps);
+    is(s->table->stat(s, "name", &there, &t), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("web page");
+    is(get(s, NULL, 0, 19), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("web page");
+    ckpt__transfer_begin(&t);
+    is(s->table->remove(s, "name", &t), CKPT_NET);
+    assert_true(t.transient);
+    ckpt__transfer_begin(&t);
+    is(put(s, "hello world", true, "m"), CKPT_NET);
+    assert_true(t.transient);
+    ckpt_store_close(s);
+}
+
 static void test_get(void **state) {
     (void)state;
     static const struct { step reply; const char *etag; ckpt_err e; bool transient; } cases[] = {
@@ -1182,6 +1204,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_vectors), cmocka_unit_test(test_settings), cmocka_unit_test(test_put), cmocka_unit_test(test_names),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_clock), cmocka_unit_test(test_lost_replies), cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_portal),
         cmocka_unit_test(test_get), cmocka_unit_test(test_lists), cmocka_unit_test(test_directories), cmocka_unit_test(test_uploads), cmocka_unit_test(test_rights),
         cmocka_unit_test(test_reads_in_vain), cmocka_unit_test(test_blind_together),
         cmocka_unit_test(test_sas_renewed), cmocka_unit_test(test_sas_rests), cmocka_unit_test(test_sas_given), cmocka_unit_test(test_no_memory),

@@ -433,6 +433,23 @@ static void test_missing(void **state) {
         check_script();
         ckpt_store_close(s);
     }
+    // Nor is a portal's page an object, though it is as long, or its removal.
+    #define LOGIN 200, "Content-Type: text/html\r\n", "<html>Log in</html>"
+    static const step portal[] = { { "GET /storage/v1/b/bucket/o/pre%2Fname?alt=media", LOGIN }, { "DELETE /storage/v1/b/bucket/o/pre%2Fname", LOGIN } };
+    char page[19];
+    ckpt__sink sink;
+    memset(&sink, 0, sizeof sink);
+    sink.memory = page;
+    sink.fd = -1;
+    sink.size = sizeof page;
+    ckpt_store *login = MEET(portal);
+    is(ckpt__store_run_get(login, "name", NULL, 0, &sink, &t), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("web page");
+    is(ckpt__store_run_remove(login, "name", &t), CKPT_NET);
+    assert_true(t.transient);
+    check_script();
+    ckpt_store_close(login);
     // Of an upload only the bucket can be missing.
     static const step up[] = { { "POST /upload", 404, NULL, "{\"error\":{\"message\":\"Not Found\",\"errors\":[{\"reason\":\"notFound\"}]}}" } };
     ckpt_store *s = MEET(up);

@@ -885,6 +885,20 @@ static void test_replies(void **state) {
     is(s->table->remove(s, "name", &t), CKPT_NET);
     assert_true(t.transient);
     ckpt_store_close(s);
+    // A portal answers all with 200 and a page.
+    #define LOGIN { 200, "Content-Type: text/html; charset=utf-8\r\nServer: portal\r\n", "<html>Log in</html>", 0 }
+    static const step portal[] = { LOGIN, LOGIN, LOGIN };
+    char page[32];
+    s = MEET(portal);
+    is(s->table->stat(s, "name", &there, &t), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("web page");
+    is(get_it(s, NULL, 0, page, 19), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("web page");
+    is(s->table->remove(s, "name", &t), CKPT_NET);
+    assert_true(t.transient);
+    ckpt_store_close(s);
     // Throttling says when.
     static const step busy[] = { { 429, "Retry-After: 7\r\n", "{\"code\":\"TooManyRequests\",\"message\":\"slow\"}", 0 }, { 503, "Retry-After: 9\r\n", NULL, 0 },
                                  { 500, NULL, "<html>", 0 }, { 409, NULL, "{\"code\":\"IncorrectState\"}", 0 }, { 409, NULL, "{\"code\":\"x\"}", 0 },

@@ -1459,6 +1459,57 @@ static void test_hostile_lists(void **state) {
     ckpt_store_close(s);
 }
 
+// A portal answers all with 200 and a page: it is no object, nothing is made or removed by it. What was stored as a page has an ETag.
+static void test_portal(void **state) {
+    (void)state;
+    #define LOGIN { 200, "Content-Type: text/html; charset=utf-8\r\nServer: portal\r\n", "<html>Log in</html>", 0 }
+    static const step steps[] = { LOGIN, LOGIN, LOGIN, LOGIN, LOGIN, LOGIN, LOGIN };
+    ckpt__store_stat there;
+    char out[19];
+    ckpt__sink k;
+    multi u;
+    memset(&k, 0, sizeof k);
+    k.memory = out;
+    k.fd = -1;
+    multi_init(&u, true);
+    ckpt_store *s = MEET(steps);
+    is(s->table->stat(s, "n", &there, &t), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("the server's answer is a web page");
+    for (int i = 0; i < 2; i++) {                           // as long as was asked for, and longer
+        k.size = i == 0 ? sizeof out : 4;
+        ckpt__sink_begin(&k);
+        is(s->table->get(s, "n", NULL, 0, &k, &t), CKPT_NET);
+        assert_true(t.transient && !k.proven);
+        sentence_has("web page");
+    }
+    is(put(s, "hello world", true, "m"), CKPT_NET);
+    is(s->table->remove(s, "n", &t), CKPT_NET);
+    assert_true(t.transient);
+    is(s->table->abort(s, &u.m), CKPT_NET);
+    is(list(s, ""), CKPT_NET);
+    assert_int_equal(requests(), 7);
+    ckpt_store_close(s);
+    static const step stored[] = { { 200, "Content-Type: text/html\r\nETag: \"v\"\r\n", "<html>Log in</html>", 0 },
+        { 200, "Content-Type: text/html\r\nETag: \"v\"\r\n", "<html>Log in</html>", 0 }, { 204, "Content-Type: text/html\r\n", NULL, 0 },
+        { 200, "Content-Type: text/html\r\n", NULL, 0 } };
+    s = MEET(stored);
+    is(s->table->stat(s, "n", &there, &t), CKPT_OK);
+    k.size = sizeof out;
+    ckpt__sink_begin(&k);
+    is(s->table->get(s, "n", "\"v\"", 0, &k, &t), CKPT_OK);
+    is(s->table->remove(s, "n", &t), CKPT_OK);
+    is(s->table->remove(s, "n", &t), CKPT_OK);
+    ckpt_store_close(s);
+    static const step packed[] = { { 206, "Content-Range: bytes 0-3/4\r\nContent-Encoding: gzip\r\n", "longer than 4", 0 } };
+    s = MEET(packed);
+    k.size = 4;
+    ckpt__sink_begin(&k);
+    is(s->table->get(s, "n", NULL, 0, &k, &t), CKPT_NET);
+    sentence_has("it came with 'Content-Encoding: gzip': the server sent more than the 4 bytes");
+    ckpt_store_close(s);
+}
+
 // A balancer that has no server says no more than "404": nothing is gone by that.
 static void test_empty_strangers(void **state) {
     (void)state;
@@ -1639,7 +1690,7 @@ int main(void) {
         cmocka_unit_test(test_unnamed_header), cmocka_unit_test(test_condition_lost),
         cmocka_unit_test(test_part_failures), cmocka_unit_test(test_complete), cmocka_unit_test(test_slow_complete), cmocka_unit_test(test_get),
         cmocka_unit_test(test_stat), cmocka_unit_test(test_list), cmocka_unit_test(test_hostile_lists),
-        cmocka_unit_test(test_empty_strangers), cmocka_unit_test(test_parts_and_uploads),
+        cmocka_unit_test(test_empty_strangers), cmocka_unit_test(test_portal), cmocka_unit_test(test_parts_and_uploads),
         cmocka_unit_test(test_no_memory), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_no_secrets),
     };

@@ -707,7 +707,7 @@ static void test_overtaken(void **state) {
 // comes: what is there stays, and the next run goes on with it. What is refused for what it is stays so.
 static void test_network_passes(void **state) {
     (void)state;
-    static const int where[] = { OP_PUT, OP_BEGIN, OP_PART, OP_COMPLETE };
+    static const scripted_op where[] = { OP_PUT, OP_BEGIN, OP_PART, OP_COMPLETE };
     for (int i = 0; i < UTIL_COUNT(where); i++) {
         static const ckpt_err how[] = { CKPT_NET, CKPT_TIMEOUT, CKPT_ARG };
         for (int k = 0; k < UTIL_COUNT(how); k++) {

@@ -426,6 +426,22 @@ static void test_missing(void **state) {
         if (e != rows[i].e || t.transient != (e == CKPT_NET) || !has(ckpt_last_error(), rows[i].word)) fail_msg("%d: %s: %s", i, ckpt_err_name(e), ckpt_last_error());
         rest_part(s);
     }
+    // A portal answers all with 200 and a page; the service says when a file was changed.
+    static const step login = { 200, "<html>Log in</html>", "Content-Type: text/html\r\n" };
+    static const step stored = { 200, "<html>Log in</html>", "Content-Type: text/html\r\nLast-Modified: Fri, 20 Nov 2026 23:57:40 GMT\r\n" };
+    const step portal[] = { login, login, login, stored };
+    char bytes[32];
+    s = MEET(portal);
+    is(rest_stat(s, "x", &info), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("web page");
+    is(rest_get(s, "x", NULL, 0, bytes, 19), CKPT_NET);
+    assert_true(t.transient);
+    sentence_has("web page");
+    is(ckpt__store_run_remove(s, "x", &t), CKPT_NET);
+    assert_true(t.transient);
+    is(rest_stat(s, "x", &info), CKPT_OK);
+    rest_part(s);
     // A list, a read and a removal are told in words.
     const step pages[] = { page, page, page };
     s = MEET(pages);
