@@ -389,7 +389,9 @@
                   Floats hardly compress, and no compressor here keeps up with a disk: compress for slow storage only.
 
    Files of this library carry a CRC-32 for each entry and one for all the bytes between entries, so a changed byte
-   anywhere is found. A .pt holds numbers in the machine's byte order and says which; .safetensors is little-endian.
+   anywhere is found. What another program writes again (torch.save; save_file with a file's own metadata) is read, and
+   resumed from, without those sums. A .pt holds numbers in the machine's byte order and says which; .safetensors is
+   little-endian.
    torch.load(weights_only=True) of PyTorch before 2.0 knows no Python floats: bind a float32 or float64 tensor of one
    element instead of ckpt_bind_float where that matters. (The saver's own clocks are stored that way.)
 
@@ -11320,7 +11322,8 @@ static ckpt_err ckpt__pt_read(ckpt__toc *t, const ckpt__source *src) {
 //     "ckpt.lists"          JSON array of the names of Python lists: "param_groups", whose items are "param_groups/0" and on
 //     "ckpt.crc32"          8 hex digits for each tensor, in the order of their data
 //     "ckpt.header_crc32"   of the length, the object and its padding, these 8 digits taken as zeros
-// A file with any "ckpt." key must hold a header_crc32 that is right, so no changed byte can make it look foreign.
+// A file with any "ckpt." key must hold a header_crc32 that is right, so no changed byte can make it look foreign; but for one
+// that another program has written with the metadata of ours, which is told by what that one lays out in another way.
 // The format allows no holes. Tensors are ordered by the power of two that divides their size, largest first, which aligns
 // each one as far as its own size goes without any; the header's padding brings the first to a multiple of 4096.
 //------------------------------------------------------------------------------
@@ -11901,6 +11904,16 @@ static ckpt_err ckpt__safetensors_check_header(ckpt__safetensors_reader *r) {
     return good ? CKPT_OK : ckpt__error_set(CKPT_CORRUPT, "the safetensors header does not have the checksum that it states");
 }
 
+// Has another program written these keys of ours, as Python's save_file does when it is given a file's metadata? Its data
+// begins elsewhere: of ours, a changed length would leave bytes over or short, as there may be none behind the last tensor. Or
+// the two sums stand elsewhere than at the end: no change to one byte of ours adds a key behind them, or between.
+static bool ckpt__safetensors_is_anothers(const ckpt__safetensors_reader *r) {
+    const ckpt__toc *m = &r->meta;
+    int crcs = ckpt__toc_find(m, "ckpt.crc32"), own = ckpt__toc_find(m, "ckpt.header_crc32");
+    if (r->data % CKPT__SAFETENSORS_ALIGN != 0) return true;
+    return crcs >= 0 && own >= 0 && ((size_t)own + 1 != m->count || crcs + 1 != own);
+}
+
 static ckpt_err ckpt__safetensors_take_crcs(ckpt__safetensors_reader *r) {
     ckpt__toc *t = r->toc;
     int at = ckpt__toc_find(&r->meta, "ckpt.crc32");
@@ -12024,19 +12037,21 @@ static ckpt_err ckpt__safetensors_take_scalar(ckpt__safetensors_reader *r, const
     return CKPT_OK;
 }
 
-// Metadata with keys of ours: verify the header, then take what the keys mean. Foreign keys mean nothing here.
+// Metadata with keys of ours: verify the header, then take what the keys mean. Foreign keys mean nothing here. What another
+// program has written holds the values that ours had, and no sum of what it put there; in a tar of ours there is no such file.
 static ckpt_err ckpt__safetensors_take_meta(ckpt__safetensors_reader *r) {
     ckpt_err e = ckpt__toc_finish(&r->meta);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "__metadata__");
     bool own = false;
     for (size_t i = 0; i < r->meta.count; i++) own = own || ckpt__txt_starts(r->meta.entries[i].name, "ckpt.");
     if (!own) return CKPT_OK;
-    e = ckpt__safetensors_check_header(r);
-    if (e == CKPT_OK) e = ckpt__safetensors_take_crcs(r);
+    own = r->toc->own || !ckpt__safetensors_is_anothers(r);
+    if (own) e = ckpt__safetensors_check_header(r);
+    if (own && e == CKPT_OK) e = ckpt__safetensors_take_crcs(r);
     if (e == CKPT_OK) e = ckpt__safetensors_take_bytes(r);
     for (size_t i = 0; i < r->meta.count && e == CKPT_OK; i++) e = ckpt__safetensors_take_scalar(r, &r->meta.entries[i]);
     if (e == CKPT_OK) e = ckpt__safetensors_take_lists(r);
-    r->toc->own = e == CKPT_OK;
+    r->toc->own = own && e == CKPT_OK;
     return e;
 }
 
