@@ -389,8 +389,8 @@
                   Floats hardly compress, and no compressor here keeps up with a disk: compress for slow storage only.
 
    Files of this library carry a CRC-32 for each entry and one for all the bytes between entries, so a changed byte
-   anywhere is found. What another program writes again (torch.save; save_file with a file's own metadata) is read, and
-   resumed from, without those sums. A .pt holds numbers in the machine's byte order and says which; .safetensors is
+   anywhere is found. What another program writes again (torch.save; save_file with a file's own metadata; tar) is read,
+   and resumed from, without those sums. A .pt holds numbers in the machine's byte order and says which; .safetensors is
    little-endian.
    torch.load(weights_only=True) of PyTorch before 2.0 knows no Python floats: bind a float32 or float64 tensor of one
    element instead of ckpt_bind_float where that matters. (The saver's own clocks are stored that way.)
@@ -12124,13 +12124,14 @@ static ckpt_err ckpt__safetensors_read(ckpt__toc *t, const ckpt__source *src) {
 //     end 1a2b3c4d                                  of all that follows the last range, these digits taken as zeros
 // The ranges follow each other from byte 0 on, so a changed byte anywhere is found. Equal states are equal files: the
 // times in the headers are constant.
-// Read: what tar and Python's tarfile write (ustar, pax, GNU long names). Links, devices, absolute names and ".." are
-// refused whoever wrote them (SPEC 10, defect 52); nothing is ever unpacked by name.
+// Read: what tar and Python's tarfile write (ustar, pax, GNU long names), of members of ours too. Links, devices, absolute
+// names and ".." are refused whoever wrote them (SPEC 10, defect 52); nothing is ever unpacked by name.
 //------------------------------------------------------------------------------
 
 enum {
     CKPT__TAR_BLOCK = 512,
     CKPT__TAR_LEAD = 4096,          // bytes before the container: a pax header with a filler, and its own header
+    CKPT__TAR_ROOM = CKPT__TAR_LEAD - 2 * CKPT__TAR_BLOCK,      // of that pax header's records
     CKPT__TAR_TIME = 315532800,     // 1980-01-01, as torch writes into its zips; tar warns about 1970
     CKPT__TAR_MAX_META = 1 << 20    // bytes of a pax header or long name
 };
@@ -12155,9 +12156,8 @@ static void ckpt__tar_put(unsigned char *field, int width, uint64_t value) {
 }
 
 // One header block. A name that does not fit is cut: a pax header says it in full.
-static void ckpt__tar_add_header(ckpt__buf *b, const char *name, uint64_t size, char type) {
-    unsigned char h[CKPT__TAR_BLOCK];
-    memset(h, 0, sizeof h);
+static void ckpt__tar_put_header(unsigned char h[CKPT__TAR_BLOCK], const char *name, uint64_t size, char type) {
+    memset(h, 0, CKPT__TAR_BLOCK);
     size_t n = strlen(name);
     memcpy(h, name, n < 100 ? n : 100);
     ckpt__tar_put(h + 100, 8, 0644);
@@ -12171,7 +12171,17 @@ static void ckpt__tar_add_header(ckpt__buf *b, const char *name, uint64_t size, 
     unsigned sum = 0;
     for (int i = 0; i < CKPT__TAR_BLOCK; i++) sum += h[i];
     ckpt__tar_put(h + 148, 7, sum);
+}
+
+static void ckpt__tar_add_header(ckpt__buf *b, const char *name, uint64_t size, char type) {
+    unsigned char h[CKPT__TAR_BLOCK];
+    ckpt__tar_put_header(h, name, size, type);
     ckpt__buf_add(b, h, sizeof h);
+}
+
+// The first block of every tar of ours, whatever is in it.
+static void ckpt__tar_put_first(unsigned char h[CKPT__TAR_BLOCK]) {
+    ckpt__tar_put_header(h, "././@PaxHeader", CKPT__TAR_ROOM, 'x');
 }
 
 static void ckpt__tar_pad(ckpt__buf *b, uint64_t size) {
@@ -12209,17 +12219,18 @@ static void ckpt__tar_add_member(ckpt__buf *b, const char *name, uint64_t size) 
 
 // The first 4096 bytes: a pax header whose comment fills them up, and the container's header.
 static void ckpt__tar_add_lead(ckpt__buf *b, const char *member, uint64_t size) {
-    enum { ROOM = CKPT__TAR_LEAD - 2 * CKPT__TAR_BLOCK };
-    char text[ROOM], number[24];
+    unsigned char first[CKPT__TAR_BLOCK];
+    char text[CKPT__TAR_ROOM], number[24];
     size_t used = 0;
-    ckpt__tar_add_header(b, "././@PaxHeader", ROOM, 'x');
+    ckpt__tar_put_first(first);
+    ckpt__buf_add(b, first, sizeof first);
     if (size >> 33 != 0) {
         (void)snprintf(number, sizeof number, "%llu", (unsigned long long)size);
         size_t start = b->len;
         ckpt__tar_add_record(b, "size", number);
         used = b->len - start;
     }
-    size_t len = ROOM - used - strlen("3072 comment=\n");
+    size_t len = CKPT__TAR_ROOM - used - strlen("3072 comment=\n");
     int n = snprintf(text, sizeof text, "%s 1 sums=%s; the rest of this comment aligns the data to 4096",
                      ckpt__tar_mark, ckpt__state_sums);
     memset(text + n, ' ', len - (size_t)n);
@@ -12358,6 +12369,7 @@ typedef struct ckpt__tar_reader {
     ckpt__buf           path;           // for the next member, from a pax header or a GNU long name; empty: none
     uint64_t            pax_size;       // UINT64_MAX: none
     uint64_t            at;
+    bool                first_is_ours;  // the first block is as this library writes it
 } ckpt__tar_reader;
 
 static ckpt_err ckpt__tar_load(const ckpt__tar_reader *r, void *dst, uint64_t at, size_t size) {
@@ -12414,6 +12426,16 @@ static bool ckpt__tar_sum_holds(const unsigned char *h) {
         odd += h[i] < 128 ? h[i] : h[i] - 256;
     }
     return ckpt__tar_get(h + 148, 8, &want) && (want == sum || (odd >= 0 && want == (unsigned)odd));
+}
+
+// Is this, whose sum holds, the first block that we write? One changed byte cannot make another valid one of it, while the time
+// and the mode of another program's are its own: Python's tarfile takes over the comment that follows, but not those. The field
+// of the sum itself may be damaged without harm to the sum.
+static bool ckpt__tar_is_first(const unsigned char *h) {
+    unsigned char ours[CKPT__TAR_BLOCK];
+    ckpt__tar_put_first(ours);
+    memcpy(ours + 148, h + 148, 8);
+    return memcmp(ours, h, sizeof ours) == 0;
 }
 
 // One pax record: the name and the size of the next member matter here.
@@ -12539,6 +12561,7 @@ static ckpt_err ckpt__tar_walk(ckpt__tar_reader *r) {
         uint64_t size;
         if (!ckpt__tar_sum_holds(h) || !ckpt__tar_get(h + 124, 12, &size))
             return ckpt__error_set(CKPT_CORRUPT, "the tar's header at byte %llu is damaged", (unsigned long long)r->at);
+        if (r->at == 0) r->first_is_ours = ckpt__tar_is_first(h);
         bool meta = h[156] != 0 && strchr("xXgLK", h[156]) != NULL;
         e = meta ? ckpt__tar_meta(r, (char)h[156], size) : ckpt__tar_entry(r, h, &size);
         if (e != CKPT_OK) return e;
@@ -12686,16 +12709,20 @@ static ckpt_err ckpt__tar_list(const ckpt__tar_reader *r, const ckpt__tar_member
     return CKPT_OK;
 }
 
+// A tar of ours that another program has written again, member for member, holds our sums too, and they say nothing of it.
 static ckpt_err ckpt__tar_finish(ckpt__tar_reader *r, ckpt__source *inner) {
     size_t at;
-    bool own = r->toc->own || (r->count > 0 && strcmp(r->members[r->count - 1].name, ckpt__state_sums) == 0);
+    bool summed = r->count > 0 && strcmp(r->members[r->count - 1].name, ckpt__state_sums) == 0;
+    bool own = r->first_is_ours && (r->toc->own || summed);
+    r->toc->own = own;
     ckpt_err e = ckpt__tar_find(r, own, &at);
     if (e != CKPT_OK) return e;
     uint32_t *crcs = (uint32_t *)ckpt__mem_alloc(&r->toc->allocator, r->count * sizeof *crcs);
     if (crcs == NULL) return CKPT_NOMEM;
     if (own) e = ckpt__tar_check(r, at, crcs);
     for (size_t i = 0; i < r->count && e == CKPT_OK; i++) {
-        if (i != at && !(own && i + 1 == r->count)) e = ckpt__tar_list(r, &r->members[i], own ? &crcs[i] : NULL);
+        bool sums = own ? i + 1 == r->count : strcmp(r->members[i].name, ckpt__state_sums) == 0;
+        if (i != at && !sums) e = ckpt__tar_list(r, &r->members[i], own ? &crcs[i] : NULL);
     }
     ckpt__mem_free(&r->toc->allocator, crcs, r->count * sizeof *crcs);
     inner->fd = r->src->fd;

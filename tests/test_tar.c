@@ -565,6 +565,66 @@ static void test_python(void **state) {
     }
 }
 
+// A tar of ours that another program has written again, member for member with the sums: the sums say nothing of it, and are no
+// attached file either. Python's tarfile takes over the comment of our first header, too.
+static void test_written_again(void **state) {
+    (void)state;
+    static const char *const ways[] = {
+        "python3 -c \"import tarfile\nwith tarfile.open('x.tar') as s, tarfile.open('y.tar', 'w') as d:\n"
+            "    for m in s.getmembers(): d.addfile(m, s.extractfile(m))\"",
+        "python3 -c \"import tarfile\nwith tarfile.open('x.tar') as s, tarfile.open('y.tar', 'w', format=tarfile.GNU_FORMAT) as d:\n"
+            "    for m in s.getmembers(): d.addfile(m, s.extractfile(m))\"",
+        "python3 -c \"import io, tarfile\nwith tarfile.open('x.tar') as s, tarfile.open('y.tar', 'w') as d:\n"
+            "    for m in s.getmembers():\n"
+            "        b = s.extractfile(m).read()\n"
+            "        if m.name == 'vocab.json': b += b'more'\n"
+            "        m.size = len(b)\n"
+            "        d.addfile(m, io.BytesIO(b))\"",
+        "rm -rf out && mkdir out && cd out && tar -xf ../x.tar && tar -cf ../y.tar composer_states.* vocab.json empty conf .ckpt-sums",
+        "rm -rf out && mkdir out && cd out && tar -xf ../x.tar && tar --format=pax -cf ../y.tar ."
+    };
+    const char *dir = util_temp_dir();
+    if (run("python3 -c 'import tarfile' 2>/dev/null && tar --version 2>/dev/null | grep -q GNU") != 0) util_skip("no python3, or no GNU tar");
+    for (int i = 0; i < 2 * UTIL_COUNT(ways); i++) {
+        fixture f;
+        ckpt__toc t;
+        inner_safetensors = i % 2 == 1;
+        small_state(&f, dir, true);
+        write_tar(&f, util_join(dir, "x.tar"));
+        fix_free(&f);
+        assert_int_equal(run(util_fmt("cd '%s' && export LC_ALL=C.UTF-8 && %s", dir, ways[i / 2])), 0);
+        ckpt_err e = fix_read(&t, read_tar, util_join(dir, "y.tar"));
+        if (e != CKPT_OK) fail_msg("%s: %s", ways[i / 2], ckpt_last_error());
+        assert_int_equal(fix_entry(&t, "state/step")->i, 41);
+        assert_int_equal(fix_entry(&t, "vocab.json")->size, i / 2 == 2 ? 1504 : 1500);
+        assert_false(t.blobs[fix_entry(&t, "vocab.json")->blob].has_crc);
+        assert_true(ckpt__toc_find(&t, ".ckpt-sums") < 0);
+        ckpt__toc_free(&t);
+    }
+    inner_safetensors = false;
+}
+
+// No value of any byte of its first header makes a tar of ours pass for another's.
+static void test_every_value(void **state) {
+    (void)state;
+    fixture f;
+    const char *dir = util_temp_dir(), *path = util_join(dir, "x");
+    small_state(&f, dir, false);
+    write_tar(&f, path);
+    fix_free(&f);
+    for (size_t i = 0; i < 640; i++) {
+        for (unsigned mask = 1; mask < 256; mask++) {
+            ckpt__toc t;
+            if (i >= 512 && mask % 7 != 0) continue;
+            util_flip(path, i, mask);
+            ckpt_err e = fix_read(&t, read_tar, path);
+            ckpt__toc_free(&t);
+            util_flip(path, i, mask);
+            if (e != CKPT_CORRUPT) fail_msg("byte %zu ^ %02x: %s %s", i, mask, ckpt_err_name(e), ckpt_last_error());
+        }
+    }
+}
+
 // Beyond 8 GiB: the headers are right by other programs' reading, and ours. The file is sparse; nothing of it is read.
 static void test_huge(void **state) {
     (void)state;
@@ -766,6 +826,7 @@ int main(void) {
         cmocka_unit_test(test_earlier_names),
         cmocka_unit_test(test_foreign),    cmocka_unit_test(test_hostile),  cmocka_unit_test(test_no_end),
         cmocka_unit_test(test_gnu_tar),    cmocka_unit_test(test_python),   cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_written_again), cmocka_unit_test(test_every_value),
         cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_changing_file),
         cmocka_unit_test(test_replaced_small_file)
     };
