@@ -12758,8 +12758,8 @@ static ckpt_err ckpt__tar_read(ckpt__toc *t, const ckpt__source *src, ckpt__sour
 // of 1 GiB of float32, zstd 1 leaves 92 % and zstd 19 hardly less, at a fiftieth of the speed. Every format that has
 // a checksum of its content gets it; .lzma has none, and there damage is found by the container inside.
 // Several streams in one file are decoded one after the other, as the tools do (pzstd and pbzip2 write such files): the
-// container refuses what is behind its own end. Frames to skip, of zstd and lz4, and the zeros behind an xz stream are passed
-// over. Anything else behind a stream is damage.
+// container refuses what is behind its own end. Frames to skip, of zstd and lz4, and the zeros behind an xz or gzip stream are
+// passed over. Anything else behind a stream is damage.
 //------------------------------------------------------------------------------
 
 #if defined(CKPT_WITH_ZLIB)
@@ -12778,11 +12778,14 @@ static ckpt_err ckpt__tar_read(ckpt__toc *t, const ckpt__source *src, ckpt__sour
     #include <zstd.h>
 #endif
 
-enum { CKPT__CODEC_BLOCK = 1 << 18 };       // bytes that are read, coded and written at a time
+enum {
+    CKPT__CODEC_BLOCK = 1 << 18,        // bytes that are read, coded and written at a time
+    CKPT__CODEC_WINDOW_LOG = sizeof(size_t) > 4 ? 31 : 27   // of zstd: `zstd --long=31` writes the most that there is. A frame
+};                                                          // costs the memory that its content fills, whatever it asks for
 
 // Do the words of a tool or a library, some first letters aside, speak of this machine? They say nothing of the stream then. No
 // part of a library's name (libtcmalloc, libpthread) is such a word. A frame that "requires too much memory" speaks of itself:
-// zstd's sentence for a window that is more likely damaged than meant.
+// zstd's sentence for a window beyond what any zstd writes (CKPT__CODEC_WINDOW_LOG).
 static bool ckpt__codec_is_short(const char *said) {
     static const char *const words[] = { "emory", "llocat", " thread", "Thread", "emporarily unavailable" };
     if (strstr(said, "too much memory") != NULL) return false;
@@ -12814,6 +12817,7 @@ typedef struct ckpt__codec {
     const char                *tool;        // decodes, and encodes when `faster` is not there
     const char                *faster;      // NULL: none
     const char                *options[3];  // for encoding, before -c
+    const char                *wide;        // for decoding, where memory is not 32 bits wide; NULL: none
     const char                *package, *option;    // what a sentence offers when the tool is missing
     const char                *magic;
     size_t                     magic_size;
@@ -13109,6 +13113,7 @@ static ckpt_err ckpt__codec_zstd_open(void **state, bool encode, const ckpt_allo
         ckpt__mem_free(a, s, sizeof *s);
         return ckpt__error_set(CKPT_NOMEM, "zstd cannot start: out of memory");
     }
+    if (s->decoder != NULL) (void)ZSTD_DCtx_setParameter(s->decoder, ZSTD_d_windowLogMax, CKPT__CODEC_WINDOW_LOG);
     if (encode) {
         (void)ZSTD_CCtx_setParameter(s->encoder, ZSTD_c_compressionLevel, 1);
         (void)ZSTD_CCtx_setParameter(s->encoder, ZSTD_c_checksumFlag, 1);
@@ -13157,13 +13162,13 @@ static const ckpt__codec_library ckpt__codec_zstd_library = {
 // gzip -n leaves the time out, so that equal checkpoints are equal files. pigz, bzip2, lz4, lzop, xz and zstd read
 // standard input and write standard output with -c; all but .lzma are checked by CRC or xxHash by default.
 static const ckpt__codec ckpt__codecs[] = {
-    { "bz2",  "bzip2", NULL,   { "-1", NULL },        "bzip2",    "CKPT_WITH_BZIP2", "BZh", 3, CKPT__CODEC_BZIP2 },
-    { "gz",   "gzip",  "pigz", { "-1", "-n", NULL },  "gzip",     "CKPT_WITH_ZLIB",  "\x1f\x8b", 2, CKPT__CODEC_ZLIB },
-    { "lz4",  "lz4",   NULL,   { "-q", NULL },        "lz4",      "CKPT_WITH_LZ4",   "\x04\x22\x4d\x18", 4, CKPT__CODEC_LZ4 },
-    { "lzma", "lzma",  NULL,   { "-1", "-q", NULL },  "xz-utils", "CKPT_WITH_LZMA",  "", 0, CKPT__CODEC_LZMA },
-    { "lzo",  "lzop",  NULL,   { "-q", NULL },        "lzop",     NULL,              "\x89LZO\0\r\n\x1a\n", 9, NULL },
-    { "xz",   "xz",    NULL,   { "-1", "-q", "-T0" }, "xz-utils", "CKPT_WITH_LZMA",  "\xfd" "7zXZ\0", 6, CKPT__CODEC_XZ },
-    { "zst",  "zstd",  NULL,   { "-1", "-q", "-T0" }, "zstd",     "CKPT_WITH_ZSTD",  "\x28\xb5\x2f\xfd", 4, CKPT__CODEC_ZSTD }
+    { "bz2", "bzip2", NULL, { "-1", NULL }, NULL, "bzip2", "CKPT_WITH_BZIP2", "BZh", 3, CKPT__CODEC_BZIP2 },
+    { "gz", "gzip", "pigz", { "-1", "-n", NULL }, NULL, "gzip", "CKPT_WITH_ZLIB", "\x1f\x8b", 2, CKPT__CODEC_ZLIB },
+    { "lz4", "lz4", NULL, { "-q", NULL }, NULL, "lz4", "CKPT_WITH_LZ4", "\x04\x22\x4d\x18", 4, CKPT__CODEC_LZ4 },
+    { "lzma", "lzma", NULL, { "-1", "-q", NULL }, NULL, "xz-utils", "CKPT_WITH_LZMA", "", 0, CKPT__CODEC_LZMA },
+    { "lzo", "lzop", NULL, { "-q", NULL }, NULL, "lzop", NULL, "\x89LZO\0\r\n\x1a\n", 9, NULL },
+    { "xz", "xz", NULL, { "-1", "-q", "-T0" }, NULL, "xz-utils", "CKPT_WITH_LZMA", "\xfd" "7zXZ\0", 6, CKPT__CODEC_XZ },
+    { "zst", "zstd", NULL, { "-1", "-q", "-T0" }, "-M2048MB", "zstd", "CKPT_WITH_ZSTD", "\x28\xb5\x2f\xfd", 4, CKPT__CODEC_ZSTD }
 };
 
 enum { CKPT__CODEC_COUNT = (int)(sizeof ckpt__codecs / sizeof ckpt__codecs[0]) };
@@ -13301,6 +13306,7 @@ static ckpt_err ckpt__codec_start(const ckpt__codec *c, bool encode, ckpt__os_ch
     argv[n++] = ckpt__codec_tool(c, encode);
     if (argv[0] == NULL) return ckpt__codec_no_tool(c);     // it has gone since the look before
     for (int i = 0; encode && i < 3 && c->options[i] != NULL; i++) argv[n++] = c->options[i];
+    if (!encode && c->wide != NULL && sizeof(size_t) > 4) argv[n++] = c->wide;
     argv[n++] = encode ? "-c" : "-dc";
     argv[n] = NULL;
     return ckpt__os_spawn(child, argv, in_fd, out_fd);
@@ -13479,16 +13485,20 @@ static bool ckpt__codec_continues(const ckpt__codec *c, const ckpt__codec_input 
     return (c->magic_size > 0 && first == (unsigned char)c->magic[0]) || (ckpt__codec_skips(c) && (first & 0xF0) == 0x50);
 }
 
-// Brings what follows a stream. Behind one of xz there may be zeros, in fours.
+// Brings what follows a stream. Behind one of xz there may be zeros, in fours; behind one of gzip, as a tape or a disk of whole
+// blocks leaves them, any number up to the file's end.
 static ckpt_err ckpt__codec_pass_padding(const ckpt__codec *c, ckpt__codec_input *in) {
     size_t zeros = 0;
+    bool xz = strcmp(c->suffix, "xz") == 0, gz = strcmp(c->suffix, "gz") == 0;
     ckpt_err e = ckpt__codec_fill(in);
-    while (e == CKPT_OK && !in->end && strcmp(c->suffix, "xz") == 0 && in->block[in->at] == 0) {
+    while (e == CKPT_OK && !in->end && (xz || gz) && in->block[in->at] == 0) {
         zeros++;
         in->at++;
         e = ckpt__codec_fill(in);
     }
-    return e == CKPT_OK && zeros % 4 != 0 ? ckpt__error_set(CKPT_CORRUPT, "the padding of the .xz stream is cut short") : e;
+    if (e == CKPT_OK && xz && zeros % 4 != 0) return ckpt__error_set(CKPT_CORRUPT, "the padding of the .xz stream is cut short");
+    if (e == CKPT_OK && gz && zeros > 0 && !in->end) return ckpt__error_set(CKPT_CORRUPT, "garbage follows the .gz stream");
+    return e;
 }
 
 static ckpt_err ckpt__codec_decode_all(const ckpt__codec *c, ckpt__codec_input *in, unsigned char *out, ckpt__codec_sink *sink,

@@ -372,6 +372,57 @@ static void test_padding(void **state) {
     check_parts("bz2", "", 0, zeros, 4, false);
 }
 
+// gzip passes over zeros up to the end of the file, as a tape or a disk of whole blocks leaves them.
+static void test_zeros_behind_gzip(void **state) {
+    (void)state;
+    static const char zeros[600000] = { 0 };
+    static const size_t sizes[] = { 1, 511, 600000 };
+    const char *path = util_join(util_temp_dir(), "x");
+    ckpt__codec v[2];
+    int n = variants("gz", v);
+    for (int i = 0; i < 2 * UTIL_COUNT(sizes); i++) {
+        for (int k = 0; k < n; k++) {
+            size_t size, more = sizes[i / 2];
+            got g = { { { NULL, NULL }, NULL, 0, 0, CKPT_OK }, 0, 0, CKPT_OK };
+            assert_int_equal(encode(&v[k], path, "hello", 5, 5), CKPT_OK);
+            char *bytes = util_read(path, &size), *all = (char *)util_keep(malloc(size + more + 1), false);
+            memcpy(all, bytes, size);
+            memcpy(all + size, zeros, more);
+            all[size + more] = 'x';
+            util_write(path, all, size + more + (size_t)(i % 2));
+            ckpt_err e = decode(&v[k], path, &g);
+            if (e != (i % 2 ? CKPT_CORRUPT : CKPT_OK)) fail_msg("%zu zeros %d %d: %s %s", more, i % 2, k, ckpt_err_name(e), ckpt_last_error());
+            if (e == CKPT_OK) assert_int_equal(g.buf.len, 5);
+            ckpt__buf_free(&g.buf);
+        }
+    }
+}
+
+// What `zstd --long=31` writes asks for windows beyond 128 MiB, which zstd refuses unless it is told otherwise. A frame costs the
+// memory that its content fills; one that asks for more than any zstd writes is damaged.
+static void test_wide_windows(void **state) {
+    (void)state;
+    static const struct { unsigned char window; bool good; } rows[] = {      // RFC 8878, 3.1.1.1.2: exponent << 3 | eighths
+        { 17 << 3, true }, { 18 << 3 | 1, true }, { 19 << 3, true }, { 21 << 3, true }, { 21 << 3 | 1, false }, { 255, false }
+    };
+    const char *path = util_join(util_temp_dir(), "x");
+    ckpt__codec v[2];
+    int n = variants("zst", v);
+    if (sizeof(size_t) < 8) return;
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        for (int k = 0; k < n; k++) {
+            unsigned char frame[] = { 0x28, 0xb5, 0x2f, 0xfd, 0, rows[i].window, 5 << 3 | 1, 0, 0, 'h', 'e', 'l', 'l', 'o' };
+            got g = { { { NULL, NULL }, NULL, 0, 0, CKPT_OK }, 0, 0, CKPT_OK };
+            util_write(path, frame, sizeof frame);
+            ckpt_err e = decode(&v[k], path, &g);
+            bool little = rows[i].good && e == CKPT_NOMEM;       // of address space, which a limit or the machine may set
+            if (e != (rows[i].good ? CKPT_OK : CKPT_CORRUPT) && !little) fail_msg("%d %d: %s %s", i, k, ckpt_err_name(e), ckpt_last_error());
+            if (e == CKPT_OK) assert_memory_equal(g.buf.data, "hello", 5);
+            ckpt__buf_free(&g.buf);
+        }
+    }
+}
+
 static ckpt_err count(const void *p, size_t n, void *user) {
     got *g = (got *)user;
     g->total = n > 0 ? g->total + n : 0;
@@ -847,6 +898,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_case_tables), cmocka_unit_test(test_tar_modes),    cmocka_unit_test(test_magic),
         cmocka_unit_test(test_round_trips), cmocka_unit_test(test_truncated), cmocka_unit_test(test_words_of_reading),
         cmocka_unit_test(test_cut_off_once), cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_zeros_behind_gzip), cmocka_unit_test(test_wide_windows),
         cmocka_unit_test(test_what_follows), cmocka_unit_test(test_padding),     cmocka_unit_test(test_large),
         cmocka_unit_test(test_missing_tool),
         cmocka_unit_test(test_bad_tools), cmocka_unit_test(test_unreadable),
