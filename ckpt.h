@@ -4651,6 +4651,8 @@ typedef struct ckpt__json_doc {
     int           *slots;           // hash table of (object, key): node index, 0 empty
     size_t         slot_count, key_count;
     const char    *begin, *at, *end;    // the input, while it is parsed
+    char           nul;             // what U+0000 becomes in a text, and `nuls` counts; 0: it is refused
+    size_t         nuls;
 } ckpt__json_doc;
 
 static void ckpt__json_free(ckpt__json_doc *d) {
@@ -4726,7 +4728,7 @@ static bool ckpt__json_hex4(ckpt__json_doc *d, uint32_t *out) {
     return true;
 }
 
-// What follows a backslash. U+0000 is refused: all that comes out of here is also used as a C string.
+// What follows a backslash. U+0000 cannot stay: all that comes out of here is also used as a C string.
 static ckpt_err ckpt__json_escape(ckpt__json_doc *d, uint32_t *out) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char *known = d->at < d->end && *d->at != 0 ? strchr(from, *d->at) : NULL;
@@ -4738,7 +4740,11 @@ static ckpt_err ckpt__json_escape(ckpt__json_doc *d, uint32_t *out) {
     uint32_t high, low;
     bool unicode = d->at < d->end && *d->at++ == 'u';
     if (!unicode || !ckpt__json_hex4(d, &high)) return ckpt__json_fail(d, "an escape that there is not");
-    if (high == 0) return ckpt__json_fail(d, "a NUL character");
+    if (high == 0 && d->nul == 0) return ckpt__json_fail(d, "a NUL character");
+    if (high == 0) {
+        high = (unsigned char)d->nul;
+        d->nuls++;
+    }
     if (high >= 0xD800 && high < 0xE000) {
         bool pair = high < 0xDC00 && d->end - d->at >= 2 && d->at[0] == '\\' && d->at[1] == 'u';
         if (pair) d->at += 2;
@@ -11679,7 +11685,8 @@ static ckpt_err ckpt__safetensors_number(ckpt__safetensors_reader *r, uint64_t *
     return CKPT_OK;
 }
 
-// __metadata__: text to text, no key twice; or null, which the reference implementation takes for none.
+// __metadata__: text to text, no key twice; or null, which the reference implementation takes for none. What holds a NUL is none
+// of ours, and is passed over.
 static ckpt_err ckpt__safetensors_read_meta(ckpt__safetensors_reader *r) {
     if (r->has_meta) return ckpt__safetensors_damaged(r, "__metadata__ stands twice");
     r->has_meta = true;
@@ -11687,13 +11694,14 @@ static ckpt_err ckpt__safetensors_read_meta(ckpt__safetensors_reader *r) {
     if (!ckpt__safetensors_token(r, "{")) return ckpt__safetensors_damaged(r, "__metadata__ is no object");
     for (size_t i = 0;; i++) {
         const char *key, *text;
-        size_t key_len, len;
+        size_t key_len, len, nuls = r->json.nuls;
         bool more;
         ckpt_err e = ckpt__safetensors_more(r, "}", i, &more);
         if (e != CKPT_OK || !more) return e;
         e = ckpt__safetensors_text(r, &key, &key_len);
         if (e == CKPT_OK && !ckpt__safetensors_token(r, ":")) e = ckpt__safetensors_damaged(r, "a name without ':'");
         if (e == CKPT_OK) e = ckpt__safetensors_text(r, &text, &len);
+        if (e == CKPT_OK && r->json.nuls > nuls) continue;
         ckpt__entry *m = e == CKPT_OK ? ckpt__toc_entry(&r->meta, key, key_len, CKPT_KIND_TEXT) : NULL;
         if (m == NULL) return e == CKPT_OK ? CKPT_NOMEM : e;
         m->text = text;
@@ -12077,6 +12085,7 @@ static ckpt_err ckpt__safetensors_load(ckpt__safetensors_reader *r) {
     r->data = n + 8;
     r->end = r->src->size - r->data;
     r->json.allocator = r->toc->allocator;
+    r->json.nul = '?';                  // in a name, as the reader of .pt has it
     r->json.begin = r->json.at = p + 8;
     r->json.end = p + 8 + n;
     r->json.text_size = (size_t)n + 2;

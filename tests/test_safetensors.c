@@ -221,6 +221,9 @@ static void test_rules(void **state) {
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,2]}}", 2, CKPT_OK, NULL },
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[9223372036854775807,4,0],\"data_offsets\":[0,0]}}", 0, CKPT_OK, NULL },
 
+        { "{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, CKPT_OK, NULL },
+        { "{\"__metadata__\":{\"a\":\"1\",\"b\":\"x\\u0000y\",\"c\\u0000\":\"2\",\"c?\":\"3\"}}", 0, CKPT_OK, NULL },
+
         { "[]", 0, CKPT_CORRUPT, "'{'" },
         { " {}", 0, CKPT_CORRUPT, "'{'" },
         { "{}x", 0, CKPT_CORRUPT, "more follows" },
@@ -276,7 +279,6 @@ static void test_rules(void **state) {
         { "{\"a\xff\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, CKPT_CORRUPT, "UTF-8" },
         { "{\"a\xed\xa0\x80\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, CKPT_CORRUPT, "UTF-8" },
         { "{\"a\\ud800\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, CKPT_CORRUPT, NULL },
-        { "{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, CKPT_CORRUPT, NULL },
         { "{\"a\nb\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, CKPT_CORRUPT, NULL },
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}", 2, CKPT_CORRUPT, NULL },
         { "{\"a\" {\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, CKPT_CORRUPT, NULL },
@@ -356,6 +358,20 @@ static void test_written_again(void **state) {
     assert_int_equal(fix_entry(&t, "state/optimizers/AdamW/param_groups/0/step")->lists, 16);
     ckpt__toc_free(&t);
     fix_free(&f);
+}
+
+// A NUL is a character like any other in JSON: a name shows it as '?', and metadata that hold one are passed over.
+static void test_nul(void **state) {
+    (void)state;
+    ckpt__toc t;
+    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\",\"ckpt.text:a\\u0000\":\"1\",\"ckpt.text:b\":\"x\\u0000y\",\"ckpt.text:c\":\"z\"},"
+        "\"w\\u0000x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}";
+    ckpt_err e = read_made(&t, header, strlen(header), 2);
+    if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+    assert_int_equal(t.count, 2);
+    assert_string_equal(fix_entry(&t, "c")->text, "z");
+    assert_int_equal(fix_entry(&t, "w?x")->size, 2);
+    ckpt__toc_free(&t);
 }
 
 // Where the data begins is not all: the order of the keys is another's too. What has both of ours is ours, and damaged.
@@ -640,7 +656,7 @@ int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_golden),  cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_damage),     cmocka_unit_test(test_rules),   cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_written_again), cmocka_unit_test(test_whose), cmocka_unit_test(test_every_value),
+        cmocka_unit_test(test_written_again), cmocka_unit_test(test_whose), cmocka_unit_test(test_every_value), cmocka_unit_test(test_nul),
         cmocka_unit_test(test_lengths),    cmocka_unit_test(test_refused), cmocka_unit_test(test_odd_names),
         cmocka_unit_test(test_many),       cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_lists),      cmocka_unit_test(test_lists_converted)
