@@ -4387,7 +4387,7 @@ static bool ckpt__txt_double(ckpt__view v, double *out) {
     bool minus = v.n > 0 && v.p[0] == '-';
     if (v.n > 0 && (v.p[0] == '-' || v.p[0] == '+')) { v.p++; v.n--; }
     bool nan = ckpt__txt_eq_nocase(v, "nan"), infinite = ckpt__txt_eq_nocase(v, "inf") || ckpt__txt_eq_nocase(v, "infinity");
-    if (nan) ckpt__mem_set_double(out, CKPT__MEM_NAN);
+    if (nan) ckpt__mem_set_double(out, CKPT__MEM_NAN | (minus ? CKPT__MEM_MINUS : 0));
     if (infinite) ckpt__mem_set_double(out, CKPT__MEM_INFINITY | (minus ? CKPT__MEM_MINUS : 0));
     return nan || infinite;
 }
@@ -4473,6 +4473,13 @@ static void ckpt__txt_add_double(ckpt__buf *b, double v) {
         if (i == exponent + 1) ckpt__buf_byte(b, '.');
         ckpt__buf_byte(b, i >= 0 && i < n ? (unsigned char)digits[i] : '0');
     }
+}
+
+// The same for who reads it back: a NaN keeps its sign, which repr does not show and every version of this library reads. Its
+// payload is lost: versions that know no word for it would take the file for damaged.
+static void ckpt__txt_add_signed(ckpt__buf *b, double v) {
+    if (ckpt__mem_is_nan(&v) && ckpt__mem_is_minus(&v)) ckpt__buf_byte(b, '-');
+    ckpt__txt_add_double(b, v);
 }
 
 //-- globs -----------------------------------------------------------------------
@@ -11416,7 +11423,7 @@ static ckpt_err ckpt__safetensors_add_scalar(ckpt__buf *b, const ckpt__binding *
     } else if (it->kind == CKPT_KIND_FLOAT) {
         ckpt__safetensors_add_key(b, "float", name);
         ckpt__buf_byte(b, '"');
-        ckpt__txt_add_double(b, *(const double *)it->data);
+        ckpt__txt_add_signed(b, *(const double *)it->data);
         ckpt__buf_text(b, "\",");
     } else {
         const char *text = (const char *)it->data, *end = (const char *)memchr(text, 0, it->size);
@@ -46212,7 +46219,7 @@ static void ckpt__shard_print_value(ckpt__buf *b, const ckpt__entry *e) {
     if (e->kind == CKPT_KIND_BOOL) ckpt__buf_fmt(b, "{\"bool\":%s}", e->i != 0 ? "true" : "false");
     if (e->kind == CKPT_KIND_FLOAT) {                   // JSON has no infinities
         ckpt__buf_text(b, "{\"float\":\"");
-        ckpt__txt_add_double(b, e->f);
+        ckpt__txt_add_signed(b, e->f);
         ckpt__buf_text(b, "\"}");
     }
     if (e->kind != CKPT_KIND_TEXT) return;
