@@ -379,7 +379,8 @@
                   C++ of torch::pickle_save) and of Composer, by an unpickler that knows a list of types, builds a table
                   and executes nothing.
    .safetensors   Tensors by name; ints, floats, bools and texts in __metadata__, with the "format": "pt" without which
-                  transformers and accelerate refuse a file. Every rule of the format is checked.
+                  transformers and accelerate refuse a file. Every rule of the format is checked. What others put into
+                  __metadata__ (a LoRA's alpha) stays where ckpt_convert only packs or unpacks, and else is left out, with a WARN.
    .tar           composer_states.pt (a .pt as above) and attached files; .tar.gz .tgz .tar.bz2 .tar.lzma (xz inside).
    .pt.gz etc.    .gz .bz2 .lz4 .lzma .lzo .xz .zst after .pt or .safetensors, by the command line tools of those names
                   (pigz for gz where present), which are looked for when the saver is opened, or in-process: OPTIONS.
@@ -1322,16 +1323,16 @@ typedef struct ckpt_convert_desc {
     ckpt_allocator     allocator;
 } ckpt_convert_desc;
 
-// Writes a checkpoint again in another container or compression, durably, in little memory whatever its size.
-// Within one kind of container the bytes stay the same, so any file can be packed and unpacked; from one to
-// another every tensor and value is carried over by name. Values of no kind (None, objects of unknown types)
-// are left out. A directory that many ranks wrote becomes one file, its pieces joined; with `shards` anything becomes
-// such a directory: tensors are cut into rows, or with `shards_whole` handed out as they come, the rest goes to the first
-// rank's file. Where whole tensors lie in .safetensors, Hugging Face's model.safetensors.index.json is added. What is
-// overwritten counts until the new one does, and stays after a failure. CKPT_NOT_FOUND, too, where `from` was removed, or saved
-// again, before all of it was read. CKPT_ARG: it is a file of `from` itself. Of two with
-// `shards` that write into one directory at the same time one ends with CKPT_EXISTS, and takes nothing of the other away; so
-// does one whose new files somebody deletes before it ends.
+// Writes a checkpoint again in another container or compression, durably, in little memory whatever its size. Within one
+// kind of container the bytes stay the same, so any file can be packed and unpacked; from one to another every tensor and
+// value is carried over by name. Values of no kind (None, objects of unknown types) are left out, and so is what another
+// program put into the __metadata__ of a .safetensors. A directory that many ranks wrote becomes one file, its pieces
+// joined; with `shards` anything becomes such a directory: tensors are cut into rows, or with `shards_whole` handed out as
+// they come, the rest goes to the first rank's file. Where whole tensors lie in .safetensors, Hugging Face's
+// model.safetensors.index.json is added. What is overwritten counts until the new one does, and stays after a failure.
+// CKPT_NOT_FOUND, too, where `from` was removed, or saved again, before all of it was read. CKPT_ARG: it is a file of `from`
+// itself. Of two with `shards` that write into one directory at the same time one ends with CKPT_EXISTS, and takes nothing
+// of the other away; so does one whose new files somebody deletes before it ends.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 //------------------------------------------------------------------------------
@@ -8767,6 +8768,7 @@ typedef struct ckpt__toc {
     int           *slots;           // hash table of names: entry + 1, 0 empty
     size_t         slot_count, named;   // named: so many entries are in it
     bool           own;             // written by this library
+    const char    *foreign;         // what another program put beside the entries, as a list of keys; NULL: nothing
     // CRC-32 of all bytes of [structure_begin, structure_end) that lie in no blob, in file order, and of so many '0' behind them,
     // which stand for the sum's own digits; verified by the engine
     bool           has_structure_crc;
@@ -12052,11 +12054,35 @@ static ckpt_err ckpt__safetensors_take_scalar(ckpt__safetensors_reader *r, const
     return CKPT_OK;
 }
 
+// Lists the keys that mean nothing here, but for the one that says whose names the tensors have: a converter is to tell of them.
+static ckpt_err ckpt__safetensors_list_foreign(ckpt__safetensors_reader *r) {
+    enum { LONGEST = 400 };
+    ckpt__buf list;
+    size_t more = 0;
+    ckpt__buf_init(&list, &r->toc->allocator);
+    for (size_t i = 0; i < r->meta.count; i++) {
+        const char *key = r->meta.entries[i].name;
+        if (ckpt__txt_starts(key, "ckpt.") || strcmp(key, "format") == 0) continue;
+        if (list.len + strlen(key) > LONGEST) more++;
+        else ckpt__buf_fmt(&list, "%s'%s'", list.len > 0 ? ", " : "", key);
+    }
+    if (more > 0) ckpt__buf_fmt(&list, "%s%zu more", list.len > 0 ? " and " : "", more);
+    ckpt_err e = list.err;
+    if (e == CKPT_OK && list.len > 0) {
+        r->toc->foreign = ckpt__toc_text(r->toc, list.data, list.len);
+        if (r->toc->foreign == NULL) e = CKPT_NOMEM;
+    }
+    ckpt__buf_free(&list);
+    return e;
+}
+
 // Metadata with keys of ours: verify the header, then take what the keys mean. Foreign keys mean nothing here. What another
 // program has written holds the values that ours had, and no sum of what it put there; in a tar of ours there is no such file.
 static ckpt_err ckpt__safetensors_take_meta(ckpt__safetensors_reader *r) {
     ckpt_err e = ckpt__toc_finish(&r->meta);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "__metadata__");
+    e = ckpt__safetensors_list_foreign(r);
+    if (e != CKPT_OK) return e;
     bool own = false;
     for (size_t i = 0; i < r->meta.count; i++) own = own || ckpt__txt_starts(r->meta.entries[i].name, "ckpt.");
     if (!own) return CKPT_OK;
@@ -61919,6 +61945,9 @@ static ckpt_err ckpt__folder_same_container(const ckpt_file *f, const ckpt__file
 static ckpt_err ckpt__folder_bind_all(ckpt__folder_convert *c) {
     ckpt_err e = CKPT_OK;
     for (size_t i = 0; i < c->file->toc.count && e == CKPT_OK; i++) e = ckpt__folder_bind(c, i);
+    if (e == CKPT_OK && c->file->toc.foreign != NULL)
+        ckpt__error_log(&c->d->logger, CKPT_LOG_WARN, "left out: of __metadata__, which another program has written: %s",
+                        c->file->toc.foreign);
     for (size_t i = 0; i < c->items.count && e == CKPT_OK; i++) {
         ckpt__binding *b = &c->items.list[i];
         b->name = c->names.data + (uintptr_t)b->name;

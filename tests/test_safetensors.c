@@ -672,10 +672,72 @@ static void test_no_memory(void **state) {
     fix_free(&f);
 }
 
+static char heard[1000];
+static int warnings;
+
+static void hear(ckpt_log_level level, const char *msg, void *user) {
+    (void)user;
+    if (level != CKPT_LOG_WARN) return;
+    warnings++;
+    (void)snprintf(heard, sizeof heard, "%s", msg);
+}
+
+// What others put into __metadata__ has no place in a .pt, nor in a directory of many files: it is told of. Packing keeps it.
+static void test_foreign_metadata(void **state) {
+    (void)state;
+    static const struct { const char *meta, *says; } rows[] = {
+        { "\"format\":\"pt\",\"ss_network_alpha\":\"16\",\"modelspec.title\":\"x\"", "'ss_network_alpha', 'modelspec.title'" },
+        { "\"format\":\"pt\"", NULL },
+        { "\"ckpt.int:n\":\"1\",\"mine\":\"x\"", "'mine'" }
+    };
+    const char *dir = util_temp_dir(), *st = util_join(dir, "a.safetensors");
+    for (int i = 0; i < 2 * UTIL_COUNT(rows); i++) {
+        ckpt__toc t;
+        ckpt_convert_desc d;
+        const char *header = util_fmt("{\"__metadata__\":{%s},\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", rows[i / 2].meta);
+        assert_int_equal(read_made(&t, header, strlen(header), 2), CKPT_OK);
+        ckpt__toc_free(&t);
+        char all[1000] = { (char)(unsigned char)(strlen(header) & 255) };
+        assert_true(strlen(header) < 256);
+        memcpy(all + 8, header, strlen(header));
+        util_write(st, all, 8 + strlen(header) + 2);
+        memset(&d, 0, sizeof d);
+        d.from = st;
+        d.to = util_join(dir, i % 2 == 0 ? util_fmt("%d.pt", i) : util_fmt("%d", i));
+        d.shards = i % 2;
+        d.logger.fn = hear;
+        warnings = 0;
+        must(ckpt_convert(&d));
+        assert_int_equal(warnings, rows[i / 2].says != NULL);
+        if (warnings > 0) assert_non_null(strstr(heard, rows[i / 2].says));
+        warnings = 0;
+        d.to = util_join(dir, util_fmt("%d.safetensors", i));
+        d.shards = 0;
+        must(ckpt_convert(&d));
+        assert_int_equal(warnings, 0);
+    }
+}
+
+// Many long keys are counted, not listed.
+static void test_many_keys(void **state) {
+    (void)state;
+    ckpt__toc t;
+    char header[30000];
+    size_t n = (size_t)snprintf(header, sizeof header, "{\"__metadata__\":{\"k\":\"\"");
+    for (int i = 0; i < 100; i++) n += (size_t)snprintf(header + n, sizeof header - n, ",\"a_key_of_some_length_%d\":\"\"", i);
+    n += (size_t)snprintf(header + n, sizeof header - n, "}}");
+    assert_int_equal(read_made(&t, header, n, 0), CKPT_OK);
+    assert_true(strlen(t.foreign) < 500);
+    assert_non_null(strstr(t.foreign, "'k', 'a_key_of_some_length_0', "));
+    assert_string_equal(t.foreign + strlen(t.foreign) - 5, " more");
+    ckpt__toc_free(&t);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_golden),  cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_damage),     cmocka_unit_test(test_rules),   cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_foreign_metadata), cmocka_unit_test(test_many_keys),
         cmocka_unit_test(test_written_again), cmocka_unit_test(test_whose), cmocka_unit_test(test_every_value), cmocka_unit_test(test_nul), cmocka_unit_test(test_nan),
         cmocka_unit_test(test_lengths),    cmocka_unit_test(test_refused), cmocka_unit_test(test_odd_names),
         cmocka_unit_test(test_many),       cmocka_unit_test(test_no_memory),
