@@ -1325,14 +1325,14 @@ typedef struct ckpt_convert_desc {
 
 // Writes a checkpoint again in another container or compression, durably, in little memory whatever its size. Within one
 // kind of container the bytes stay the same, so any file can be packed and unpacked; from one to another every tensor and
-// value is carried over by name. Values of no kind (None, objects of unknown types) are left out, and so is what another
-// program put into the __metadata__ of a .safetensors. A directory that many ranks wrote becomes one file, its pieces
-// joined; with `shards` anything becomes such a directory: tensors are cut into rows, or with `shards_whole` handed out as
-// they come, the rest goes to the first rank's file. Where whole tensors lie in .safetensors, Hugging Face's
-// model.safetensors.index.json is added. What is overwritten counts until the new one does, and stays after a failure.
-// CKPT_NOT_FOUND, too, where `from` was removed, or saved again, before all of it was read. CKPT_ARG: it is a file of `from`
-// itself. Of two with `shards` that write into one directory at the same time one ends with CKPT_EXISTS, and takes nothing
-// of the other away; so does one whose new files somebody deletes before it ends.
+// value is carried over by name. Values of no kind (None, objects of unknown types) and texts that hold a NUL or are no
+// UTF-8 are left out, and so is what another program put into the __metadata__ of a .safetensors. A directory that many
+// ranks wrote becomes one file, its pieces joined; with `shards` anything becomes such a directory: tensors are cut into
+// rows, or with `shards_whole` handed out as they come, the rest goes to the first rank's file. Where whole tensors lie in
+// .safetensors, Hugging Face's model.safetensors.index.json is added. What is overwritten counts until the new one does, and
+// stays after a failure. CKPT_NOT_FOUND, too, where `from` was removed, or saved again, before all of it was read. CKPT_ARG:
+// it is a file of `from` itself. Of two with `shards` that write into one directory at the same time one ends with
+// CKPT_EXISTS, and takes nothing of the other away; so does one whose new files somebody deletes before it ends.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 //------------------------------------------------------------------------------
@@ -61883,9 +61883,12 @@ static ckpt_err ckpt__folder_take_bytes(ckpt__folder_convert *c, const ckpt__ent
     return ckpt__shard_read_entry(c->file, e, 0, block + 16, (size_t)e->size);
 }
 
-static void ckpt__folder_left_out(const ckpt__folder_convert *c, const ckpt__entry *e) {
-    ckpt__error_log(&c->d->logger, CKPT_LOG_WARN, "left out: '%s', %s", e->name,
-                    e->kind == CKPT_KIND_TEXT ? "text with a NUL inside" : ckpt__state_kind_name(e->kind));
+// Why a text can be no value of a checkpoint of ours; NULL: it can. Python's may hold a NUL, or half a surrogate pair, as of a
+// file's name that is no UTF-8.
+static const char *ckpt__folder_odd_text(const ckpt__entry *e) {
+    if (e->kind != CKPT_KIND_TEXT || e->size == 0) return NULL;
+    if (memchr(e->text, 0, (size_t)e->size) != NULL) return "text with a NUL inside";
+    return ckpt__txt_utf8(e->text, (size_t)e->size) ? NULL : "text that is no UTF-8";
 }
 
 // Turns one entry into a binding whose name is still an offset.
@@ -61894,9 +61897,10 @@ static ckpt_err ckpt__folder_bind(ckpt__folder_convert *c, size_t index) {
     void *data = NULL;
     size_t size = 8;
     ckpt_err err = CKPT_OK;
-    bool torn = e->kind == CKPT_KIND_TEXT && e->size > 0 && memchr(e->text, 0, (size_t)e->size) != NULL;
-    if (torn || e->kind == CKPT_KIND_NONE || e->kind == CKPT_KIND_OTHER || e->kind == CKPT_KIND_FILE) {
-        ckpt__folder_left_out(c, e);
+    const bool none = e->kind == CKPT_KIND_NONE || e->kind == CKPT_KIND_OTHER || e->kind == CKPT_KIND_FILE;
+    const char *odd = none ? ckpt__state_kind_name(e->kind) : ckpt__folder_odd_text(e);
+    if (odd != NULL) {
+        ckpt__error_log(&c->d->logger, CKPT_LOG_WARN, "left out: '%s', %s", e->name, odd);
         return CKPT_OK;
     }
     if (e->kind == CKPT_KIND_INT) data = &e->i;

@@ -492,6 +492,38 @@ static void zip_torch(zip *z, const void *pickle, size_t size) {
     zip_add(z, "a/version", "3\n", 2);
 }
 
+static char heard[1000];
+
+static void hear(ckpt_log_level level, const char *msg, void *user) {
+    size_t n = strlen(heard);
+    (void)user;
+    if (level == CKPT_LOG_WARN) (void)snprintf(heard + n, sizeof heard - n, "%s\n", msg);
+}
+
+// Half a surrogate pair, which Python has for a byte of a file's name that is no UTF-8, is no reason to convert nothing; nor is a NUL.
+static void test_odd_texts(void **unused) {
+    (void)unused;
+    static const char pickle[] = "\x80\x02}(X\x01\0\0\0aX\x02\0\0\0okX\x01\0\0\0hX\x04\0\0\0x\xed\xb2\x80X\x01\0\0\0nX\x03\0\0\0x\0yu.";
+    static const char *const to[] = { "b.safetensors", "b.tar", "c.pt.gz", "d" };
+    const char *dir = util_temp_dir();
+    zip z;
+    zip_torch(&z, pickle, sizeof pickle - 1);
+    zip_end(&z);
+    util_write(util_join(dir, "a.pt"), z.b, z.n);
+    for (int i = 0; i < UTIL_COUNT(to); i++) {
+        ckpt_convert_desc d;
+        memset(&d, 0, sizeof d);
+        heard[0] = 0;
+        d.from = util_join(dir, "a.pt");
+        d.to = util_join(dir, to[i]);
+        d.shards = i == 3 ? 2 : 0;
+        d.logger.fn = hear;
+        ckpt_err e = ckpt_convert(&d);
+        if (e != CKPT_OK) fail_msg("%s: %s", to[i], ckpt_last_error());
+        assert_string_equal(heard, i == 2 ? "" : "left out: 'h', text that is no UTF-8\nleft out: 'n', text with a NUL inside\n");
+    }
+}
+
 static void assert_pickle(const char *what, const void *pickle, size_t size, ckpt_err code, const char *words) {
     zip z;
     zip_torch(&z, pickle, size);
@@ -888,7 +920,7 @@ int main(void) {
             cmocka_unit_test(test_sentence_names_the_entry),
         cmocka_unit_test(test_names_that_conflict), cmocka_unit_test(test_values_that_cannot_be_written),
             cmocka_unit_test(test_lists), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_shapes), cmocka_unit_test(test_zip_structure),
+        cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_shapes), cmocka_unit_test(test_odd_texts), cmocka_unit_test(test_zip_structure),
             cmocka_unit_test(test_clocks_saved_again), cmocka_unit_test(test_zip64_nonsense),
         cmocka_unit_test(test_bombs), cmocka_unit_test(test_other_files), cmocka_unit_test(test_long_levels),
             cmocka_unit_test(test_room_for_names), cmocka_unit_test(test_names_that_collide), cmocka_unit_test(test_keys_that_collide)
