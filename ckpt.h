@@ -15939,6 +15939,18 @@ static bool ckpt__file_is_json(const char *path, const unsigned char *head, size
     return n > 0 && head[0] == '{' && ckpt__file_ends(path, strlen(path), ".json");
 }
 
+// What bears a checkpoint's name now and then, and is sound, but none; its name must not be asked then.
+static ckpt_err ckpt__file_check_stranger(const unsigned char *head, size_t n) {
+    static const char lfs[] = "version https://git-lfs.github.com/spec/";
+    if (n >= sizeof lfs - 1 && memcmp(head, lfs, sizeof lfs - 1) == 0)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "it is a Git LFS pointer, which says where the file is: git lfs pull brings the "
+                               "file itself");
+    if (n >= 4 && memcmp(head, "\x02\x21\x4c\x18", 4) == 0)
+        return ckpt__error_set(CKPT_UNSUPPORTED, "it is of the legacy format of lz4 (lz4 -l): unpack it with lz4 -d, and pack it "
+                               "again without -l");
+    return CKPT_OK;
+}
+
 static ckpt_err ckpt__file_no_container(const char *path, const unsigned char *head, size_t n) {
     // torch's old magic number; protocols 4 and 5 have a frame in front of it
     static const unsigned char old_torch[] = { 0x8A, 10, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19 };
@@ -15982,6 +15994,7 @@ static ckpt_err ckpt__file_read_toc(ckpt_file *f) {
     size_t n = 0;
     if (f->src.size == 0) return ckpt__error_set(CKPT_CORRUPT, "it is empty");
     ckpt_err e = ckpt__file_head(&f->src, head, &n);
+    if (e == CKPT_OK) e = ckpt__file_check_stranger(head, n);
     if (e != CKPT_OK) return e;
     ckpt__file_guess g = ckpt__file_sniff(head, n, f->src.size), named = ckpt__file_guess_name(f->path);
     if (g == CKPT__GUESS_TAR || (g == CKPT__GUESS_NONE && named == CKPT__GUESS_TAR)) {

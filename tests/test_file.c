@@ -377,6 +377,14 @@ static void test_odd_inputs(void **unused) {
     expect_open(util_join(dir, "bare.pt"), CKPT_UNSUPPORTED, "bare pickle");
     util_write_text(util_join(dir, "model.safetensors.index.json"), "{\n  \"metadata\": {\"total_size\": 4},\n  \"weight_map\": {}\n}\n");
     expect_open(util_join(dir, "model.safetensors.index.json"), CKPT_UNSUPPORTED, "load each of them");
+    static const char *const pointers[] = { "lfs.safetensors", "lfs.pt", "lfs.tar", "lfs.pt.gz", "lfs" };
+    for (int i = 0; i < UTIL_COUNT(pointers); i++) {
+        util_write_text(util_join(dir, pointers[i]), "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b"
+                                                     "1258daaa5e2ca24d17e2393\nsize 12345\n");
+        expect_open(util_join(dir, pointers[i]), CKPT_UNSUPPORTED, "git lfs pull");
+        util_write(util_join(dir, pointers[i]), "\x02\x21\x4c\x18\x04\0\0\0\x30xyz", 12);
+        expect_open(util_join(dir, pointers[i]), CKPT_UNSUPPORTED, "lz4 -l");
+    }
     static const char *const sparse[] = { "sparse", "sparse.pt", "sparse.safetensors", "sparse.tar" };
     double begin = ckpt__os_now();
     for (int i = 0; i < 4; i++) {
