@@ -15939,6 +15939,11 @@ static bool ckpt__file_is_json(const char *path, const unsigned char *head, size
     return n > 0 && head[0] == '{' && ckpt__file_ends(path, strlen(path), ".json");
 }
 
+static ckpt_err ckpt__file_no_dcp(ckpt_err e) {
+    return ckpt__error_set(e, "it is a pickle of torch.distributed.checkpoint, which is not read here: make one file of the "
+                           "directory with python3 -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt");
+}
+
 // What bears a checkpoint's name now and then, and is sound, but none; its name must not be asked then.
 static ckpt_err ckpt__file_check_stranger(const unsigned char *head, size_t n) {
     static const char lfs[] = "version https://git-lfs.github.com/spec/";
@@ -15958,6 +15963,7 @@ static ckpt_err ckpt__file_no_container(const char *path, const unsigned char *h
     bool pickle = ckpt__file_is_pickle(head, n);
     if (pickle && n >= at + sizeof old_torch && memcmp(head + at, old_torch, sizeof old_torch) == 0)
         return ckpt__error_set(CKPT_UNSUPPORTED, "it is of PyTorch before 1.6; load it with torch and torch.save it again");
+    if (pickle && strcmp(ckpt__os_path_base(path), ".metadata") == 0) return ckpt__file_no_dcp(CKPT_UNSUPPORTED);
     if (pickle)
         return ckpt__error_set(CKPT_UNSUPPORTED, "it is a bare pickle, as pickle.dump writes; load it in Python and torch.save "
                                "it");
@@ -45117,6 +45123,7 @@ typedef struct ckpt__shard_meta {
     ckpt__buf           name;       // a canonical name, for a moment
     uint64_t            block;
     uint32_t            crc;        // of .metadata: one of another save has another
+    bool                pickled;    // it is torch.distributed.checkpoint's, and no damage: stands after that failure too
     size_t              mark;       // what a look at it told, just before it was read (ckpt__shard_look); 0: not enough
     int                 world;      // ranks that saved
     const char         *run_name;   // NULL: none
@@ -46869,10 +46876,8 @@ static ckpt_err ckpt__shard_parse(ckpt__shard_meta *m, const ckpt_allocator *a, 
     const char *end = len >= size ? text + (len - size) : text;
     bool closed = len >= size && len <= CKPT__SHARD_MAX_TEXT && memcmp(end, tail, sizeof tail - 1) == 0 &&
                   memcmp(text + len - 3, "\"}\n", 3) == 0 && ckpt__txt_sum(text + len - 11, &m->crc);
-    if (len > 2 && (unsigned char)text[0] == 0x80 && text[1] >= 2 && text[1] <= 5)
-        return ckpt__error_set(CKPT_CORRUPT, "it is a pickle of torch.distributed.checkpoint, which is not read here: make one "
-                               "file of the directory with python3 -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR "
-                               "FILE.pt");
+    m->pickled = ckpt__file_is_pickle((const unsigned char *)text, len);
+    if (m->pickled) return ckpt__file_no_dcp(CKPT_CORRUPT);
     if (!closed)
         return ckpt__error_set(CKPT_CORRUPT, "it does not end with its checksum: it is cut short, damaged or none of ours");
     if (ckpt__digest_crc32(0, text, len - size) != m->crc)
@@ -46978,6 +46983,13 @@ static ckpt_err ckpt__shard_open(ckpt__shard_meta *m, const ckpt_allocator *a, c
     ckpt__buf_free(&path);
     ckpt__buf_free(&text);
     return ckpt__shard_fail(e, p, CKPT__SHARD_META);
+}
+
+// The same for who asks for that very directory, and not for the next best: another program's is not damaged.
+static ckpt_err ckpt__shard_open_asked(ckpt__shard_meta *m, const ckpt_allocator *a, const ckpt__shard_place *p) {
+    ckpt_err e = ckpt__shard_open(m, a, p);
+    if (e == CKPT_CORRUPT && m->pickled) e = ckpt__error_last.code = CKPT_UNSUPPORTED;
+    return e;
 }
 
 // Is what was opened still there? Rotation takes .metadata away first, and another save under that name puts its own there before
@@ -48364,7 +48376,7 @@ static ckpt_err ckpt__shard_open_into(ckpt_file *f, const char *folder, ckpt_sto
     if (folder != NULL) o->place.folder = o->where;
     else o->place.prefix = o->where;
     o->place.store = store;
-    ckpt_err e = ckpt__shard_open(&o->meta, &f->allocator, &o->place);
+    ckpt_err e = ckpt__shard_open_asked(&o->meta, &f->allocator, &o->place);
     if (e != CKPT_OK) return e;
     o->kept = ckpt__shard_kept_init(&o->meta);
     if (o->kept == NULL) return CKPT_NOMEM;
@@ -54602,7 +54614,7 @@ static ckpt_err ckpt__loader_prepare(ckpt__loader_job *j, bool together) {
         return e;
     }
     j->place = ckpt__loader_place_of(&j->local);
-    e = ckpt__shard_open(&j->meta, &desc->allocator, &j->place);
+    e = ckpt__shard_open_asked(&j->meta, &desc->allocator, &j->place);
     if (e != CKPT_OK) return ckpt__loader_fail(e, desc->load_path);
     size_t mark = j->meta.mark;
     e = ckpt__shard_present(&j->meta, &j->place, desc->state, &j->options);

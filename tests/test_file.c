@@ -377,6 +377,8 @@ static void test_odd_inputs(void **unused) {
     expect_open(util_join(dir, "bare.pt"), CKPT_UNSUPPORTED, "bare pickle");
     util_write_text(util_join(dir, "model.safetensors.index.json"), "{\n  \"metadata\": {\"total_size\": 4},\n  \"weight_map\": {}\n}\n");
     expect_open(util_join(dir, "model.safetensors.index.json"), CKPT_UNSUPPORTED, "load each of them");
+    util_write(util_join(dir, ".metadata"), "\x80\x02" "ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81.", 53);
+    expect_open(util_join(dir, ".metadata"), CKPT_UNSUPPORTED, "dcp_to_torch");
     static const char *const pointers[] = { "lfs.safetensors", "lfs.pt", "lfs.tar", "lfs.pt.gz", "lfs" };
     for (int i = 0; i < UTIL_COUNT(pointers); i++) {
         util_write_text(util_join(dir, pointers[i]), "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b"

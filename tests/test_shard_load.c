@@ -1556,6 +1556,26 @@ static void test_no_memory(void **state) {
     scripted_close(rec.s);
 }
 
+// A directory of torch.distributed.checkpoint is none that is damaged: gc and a user's script must not take it for one.
+static void test_not_ours(void **state) {
+    (void)state;
+    static const char theirs[] = "\x80\x02" "ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81.";
+    const char *dir = util_temp_dir();
+    ckpt_file *f = NULL;
+    ckpt_state st = { 0 };
+    float row[200];
+    util_write(util_join(dir, ".metadata"), theirs, sizeof theirs - 1);
+    util_write_text(util_join(dir, "__0_0.distcp"), "x");
+    assert_int_equal(ckpt_file_open(&f, dir), CKPT_UNSUPPORTED);
+    assert_non_null(strstr(ckpt_last_error(), "dcp_to_torch"));
+    assert_int_equal(ckpt_verify(dir, NULL), CKPT_UNSUPPORTED);
+    bind_row(&st, "w", 200, 200, row);
+    assert_int_equal(load_state(dir, &st, NULL), CKPT_UNSUPPORTED);
+    assert_non_null(strstr(ckpt_last_error(), "dcp_to_torch"));
+    assert_int_equal(convert(dir, util_join(util_temp_dir(), "a.pt"), 0, NULL), CKPT_UNSUPPORTED);
+    ckpt_state_free(&st);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counted),  cmocka_unit_test(test_exact),        cmocka_unit_test(test_flipped_blocks),
@@ -1565,7 +1585,8 @@ int main(void) {
         cmocka_unit_test(test_fits),     cmocka_unit_test(test_numbers),      cmocka_unit_test(test_not_strict),
         cmocka_unit_test(test_shared_not_strict), cmocka_unit_test(test_shared_file), cmocka_unit_test(test_shared_misfit),
         cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
-        cmocka_unit_test(test_open),     cmocka_unit_test(test_attached),       cmocka_unit_test(test_attached_brought),     cmocka_unit_test(test_hf),
+        cmocka_unit_test(test_open),     cmocka_unit_test(test_not_ours),
+       cmocka_unit_test(test_attached),       cmocka_unit_test(test_attached_brought),     cmocka_unit_test(test_hf),
         cmocka_unit_test(test_shared),   cmocka_unit_test(test_shared_argument),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
     };
     util_clear_env();
