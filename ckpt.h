@@ -1207,7 +1207,8 @@ CKPT__DECL void     ckpt_saver_stats(const ckpt_saver *s, ckpt_saver_counts *out
 
 typedef struct ckpt_folder_desc {
     uint32_t           _canary;         // must stay 0
-    const char        *folder;          // required
+    const char        *folder;          // required. With a relative name the object stays that of the folder which has it when
+                                        // it is opened, also when the working directory changes
     ckpt_logger        logger;
     ckpt_on_progress   progress;        // of the checks that gc, verify and remove make
     ckpt_allocator     allocator;
@@ -1217,7 +1218,7 @@ typedef struct ckpt_folder_desc {
 
 typedef struct ckpt_checkpoint {
     const char    *name;                // below the folder; texts are the folder's, until it is changed or closed
-    const char    *path;
+    const char    *path;                // begins with desc->folder as it was given
     const char    *latest;              // name of the link that leads to it; NULL: none does
     ckpt_timestamp timestamp;
     double         saved_at;            // seconds since 1970
@@ -3053,6 +3054,33 @@ static ckpt_err ckpt__os_realpath(ckpt__buf *out, const char *path) {
     do r = CKPT__SYS(realpath)(path, real); while (r == NULL && errno == EINTR);
     if (r == NULL) return ckpt__os_fail(errno, "resolve", path);
     ckpt__buf_text(out, real);
+    (void)ckpt__buf_cstr(out);
+    return out->err;
+}
+
+// Adds a path in a form that stays right when the program, or a thread of it, changes the working directory. Where that is now
+// cannot be told, a relative one stays so.
+static void ckpt__os_path_pin(ckpt__buf *out, const char *path) {
+    if (path[0] != '/' && ckpt__os_realpath(out, ".") == CKPT_OK && out->data[out->len - 1] != '/') ckpt__buf_byte(out, '/');
+    ckpt__buf_text(out, path);
+    (void)ckpt__buf_cstr(out);
+}
+
+// The same for what is there. A relative one stays so also where the other form does not lead to it, as from below a folder that
+// may not be searched. *lead: how much stands before the path as it was given.
+static ckpt_err ckpt__os_path_pin_there(ckpt__buf *out, const char *path, size_t *lead) {
+    ckpt__os_info given, pinned;
+    size_t before = out->len;
+    *lead = 0;
+    ckpt__os_path_pin(out, path);
+    if (out->err != CKPT_OK || path[0] == '/') return out->err;
+    if (ckpt__os_stat(path, &given) == CKPT_OK && ckpt__os_stat(out->data + before, &pinned) == CKPT_OK &&
+        given.ino == pinned.ino && given.dev == pinned.dev) {
+        *lead = out->len - before - strlen(path);
+        return CKPT_OK;
+    }
+    out->len = before;
+    ckpt__buf_text(out, path);
     (void)ckpt__buf_cstr(out);
     return out->err;
 }
@@ -18628,15 +18656,12 @@ static ckpt_err ckpt__http_global(void) {
     return ckpt__error_set(CKPT_UNSUPPORTED, "libcurl cannot be initialised: the process was forked while another thread did it");
 }
 
-// A copy of a path that is read again as long as the store is open. The program may be in another directory by then; where it is
-// now cannot be told, a relative one stays so. NULL: no memory.
+// A copy of a path that is read again as long as the store is open. NULL: no memory.
 static char *ckpt__http_keep_path(const ckpt_allocator *a, const char *path) {
     ckpt__buf b;
     ckpt__buf_init(&b, a);
-    if (path[0] != '/' && ckpt__os_realpath(&b, ".") == CKPT_OK) ckpt__buf_byte(&b, '/');
-    ckpt__buf_text(&b, path);
-    const char *text = ckpt__buf_cstr(&b);
-    char *copy = b.err == CKPT_OK ? ckpt__mem_copy_text(a, text) : NULL;
+    ckpt__os_path_pin(&b, path);
+    char *copy = b.err == CKPT_OK ? ckpt__mem_copy_text(a, b.data) : NULL;
     ckpt__buf_free(&b);
     return copy;
 }
@@ -48367,11 +48392,23 @@ static void ckpt__shard_close(ckpt_file *f) {
     memset(&f->toc, 0, sizeof f->toc);
 }
 
+// Its files are opened when they are wanted, and the program may have changed its working directory by then. NULL: no memory.
+static char *ckpt__shard_keep(const ckpt_allocator *a, const char *folder, const char *prefix) {
+    ckpt__buf path;
+    size_t lead;
+    if (folder == NULL) return ckpt__mem_copy_text(a, prefix);
+    ckpt__buf_init(&path, a);
+    ckpt_err e = ckpt__os_path_pin_there(&path, folder, &lead);
+    char *copy = e == CKPT_OK ? ckpt__mem_copy_text(a, path.data) : NULL;
+    ckpt__buf_free(&path);
+    return copy;
+}
+
 static ckpt_err ckpt__shard_open_into(ckpt_file *f, const char *folder, ckpt_store *store, const char *prefix) {
     ckpt__shard_opened *o = (ckpt__shard_opened *)ckpt__mem_alloc(&f->allocator, sizeof *o);
     if (o == NULL) return CKPT_NOMEM;
     f->shards = o;
-    o->where = ckpt__mem_copy_text(&f->allocator, folder != NULL ? folder : prefix);
+    o->where = ckpt__shard_keep(&f->allocator, folder, prefix);
     if (o->where == NULL) return CKPT_NOMEM;
     if (folder != NULL) o->place.folder = o->where;
     else o->place.prefix = o->where;
@@ -59817,8 +59854,9 @@ typedef struct ckpt__folder_item {
 struct ckpt_folder {
     ckpt_allocator     allocator;
     ckpt_logger        logger;
-    ckpt_on_progress   progress;
+    ckpt_on_progress   progress, asked;     // the user's is `asked`
     ckpt__index        index;       // the lines of rank 0's and of all `ranks`
+    size_t             lead;        // of a relative name: how much of index.folder, and of all paths, is not shown
     ckpt__folder_item *items;
     int               *ranks;       // above 0 that have an index of their own here, for tarballs of their own
     size_t             item_count, item_cap, rank_count, rank_cap;
@@ -59826,6 +59864,18 @@ struct ckpt_folder {
     const ckpt__index_line **saves; // of gc, where ranks have indexes: what can be gone on from, by save and rank
     size_t             save_count, save_cap;
 };
+
+// A path as people know it: one in the folder is called as they have called that.
+static const char *ckpt__folder_shown(const ckpt_folder *f, const char *path) {
+    return strncmp(path, f->index.folder, f->lead) == 0 ? path + f->lead : path;
+}
+
+static void ckpt__folder_report(const ckpt_progress *p, void *user) {
+    const ckpt_folder *f = (const ckpt_folder *)user;
+    ckpt_progress shown = *p;
+    shown.name = ckpt__folder_shown(f, p->name);
+    f->asked.fn(&shown, f->asked.user);
+}
 
 static void ckpt__folder_free_items(ckpt_folder *f) {
     for (size_t i = 0; i < f->item_count; i++) {
@@ -60399,8 +60449,9 @@ static ckpt_err ckpt__folder_refuse_apart(const ckpt_folder *f, size_t i) {
     ckpt__index_runs_init(&runs, f->index.folder, &f->allocator);
     ckpt_err e = ckpt__index_run_of(&runs, f->index.lines[i].name);
     if (e == CKPT_OK && runs.run.len > 0)
-        e = ckpt__error_set(CKPT_ARG, "%s is a checkpoint of the run in %s: name that folder, not %s", f->items[i].path,
-                            ckpt__buf_cstr(&runs.run), f->index.folder);
+        e = ckpt__error_set(CKPT_ARG, "%s is a checkpoint of the run in %s: name that folder, not %s",
+                            ckpt__folder_shown(f, f->items[i].path), ckpt__folder_shown(f, ckpt__buf_cstr(&runs.run)),
+                            ckpt__folder_shown(f, f->index.folder));
     ckpt__index_runs_free(&runs);
     return e;
 }
@@ -60537,6 +60588,16 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     return e;
 }
 
+// The object stays that of this folder wherever the program goes: what it removes later must not be another's.
+static ckpt_err ckpt__folder_settle(ckpt_folder *f, const char *folder) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &f->allocator);
+    ckpt_err e = ckpt__os_path_pin_there(&path, folder, &f->lead), made = ckpt__index_init(&f->index, &f->allocator,
+                                                                                           ckpt__buf_cstr(&path));
+    ckpt__buf_free(&path);
+    return e != CKPT_OK ? e : made;
+}
+
 static ckpt_err ckpt__folder_open(ckpt_folder **out, const ckpt_folder_desc *d) {
     ckpt__os_info info;
     ckpt_err e = ckpt__os_stat(d->folder, &info);
@@ -60546,9 +60607,11 @@ static ckpt_err ckpt__folder_open(ckpt_folder **out, const ckpt_folder_desc *d) 
     if (f == NULL) return CKPT_NOMEM;
     f->allocator = d->allocator;
     f->logger = d->logger;
-    f->progress = d->progress;
+    f->asked = d->progress;
+    if (d->progress.fn != NULL) f->progress.fn = ckpt__folder_report;
+    f->progress.user = f;
     ckpt__buf_init(&f->links, &f->allocator);
-    e = ckpt__index_init(&f->index, &f->allocator, d->folder);
+    e = ckpt__folder_settle(f, d->folder);
     f->index.flat = d->flat;
     if (e == CKPT_OK) e = ckpt__folder_look(f);
     if (e == CKPT_OK) *out = f;
@@ -60561,7 +60624,7 @@ static void ckpt__folder_describe(const ckpt_folder *f, size_t i, ckpt_checkpoin
     const ckpt__folder_item *it = &f->items[i];
     memset(out, 0, sizeof *out);
     out->name = it->name != NULL ? it->name : l->name;
-    out->path = it->path;
+    out->path = ckpt__folder_shown(f, it->path);
     out->latest = it->latest;
     out->timestamp = l->t;
     out->saved_at = l->saved_at;
@@ -60750,20 +60813,21 @@ static ckpt_err ckpt__folder_pin(ckpt_folder *f, size_t i, bool pinned) {
     bool anyones = false;
     if (f->items[i].unfinished)
         return ckpt__error_set(CKPT_UNSUPPORTED, "%s was never finished: it has no " CKPT__SHARD_META " and is no checkpoint",
-                               f->items[i].path);
+                               ckpt__folder_shown(f, f->items[i].path));
     ckpt_err e = ckpt__folder_refuse_apart(f, i);
     if (e == CKPT_OK && !ckpt__index_can_hold(f->index.lines[i].name))
         e = ckpt__error_set(CKPT_UNSUPPORTED, "%s has a name that is not UTF-8, which the index cannot hold, and so no rotation "
-                            "removes it: to have it there, rename it", f->items[i].path);
+                            "removes it: to have it there, rename it", ckpt__folder_shown(f, f->items[i].path));
     // first, or a saver would heed it once more between the two
     if (e == CKPT_OK && !pinned && f->index.lines[i].rank > 0) e = ckpt__folder_unpin_at(f, 0, f->index.lines[i].name);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_enter(f, &ix, f->index.lines[i].rank);
     if (e == CKPT_OK) e = ckpt__folder_locate(&ix, f->index.lines[i].name, &at);
     if (e == CKPT_OK && at < 0 && ckpt__os_is_gone(f->items[i].path))
-        e = ckpt__error_set(CKPT_NOT_FOUND, "%s was removed meanwhile", f->items[i].path);
+        e = ckpt__error_set(CKPT_NOT_FOUND, "%s was removed meanwhile", ckpt__folder_shown(f, f->items[i].path));
     if (e == CKPT_OK && at < 0)
-        e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was not written by this library: no rotation removes it", f->items[i].path);
+        e = ckpt__error_set(CKPT_UNSUPPORTED, "%s was not written by this library: no rotation removes it",
+                            ckpt__folder_shown(f, f->items[i].path));
     if (e == CKPT_OK) {
         ix.lines[at].pinned = pinned;
         anyones = ckpt__folder_is_anyones(&ix, at);
@@ -60851,8 +60915,8 @@ static ckpt_err ckpt__folder_check_size(const ckpt_folder *f, const char *path, 
     ckpt__index_free(&ix);
     if (e == CKPT_OK) e = ckpt__os_stat(path, &info);
     if (e != CKPT_OK || bytes == info.size) return e;
-    return ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, but the index says %llu: it is not what was saved", path,
-                           (unsigned long long)info.size, (unsigned long long)bytes);
+    return ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, but the index says %llu: it is not what was saved",
+                           ckpt__folder_shown(f, path), (unsigned long long)info.size, (unsigned long long)bytes);
 }
 
 static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
@@ -60861,7 +60925,7 @@ static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
     ckpt__index_line *l = &f->index.lines[i];
     if (it->unfinished)
         return ckpt__error_set(CKPT_NOT_FOUND, "%s has no " CKPT__SHARD_META ": it was never finished, and does not count",
-                               it->path);
+                               ckpt__folder_shown(f, it->path));
     ckpt_err e = ckpt__folder_check_file(it->path, &f->allocator, &f->progress);
     if (e == CKPT_OK && l->leaves && it->name == NULL) e = ckpt__folder_check_size(f, it->path, l, it->info.size);
     ckpt__error_take(&why);
@@ -60919,7 +60983,7 @@ static ckpt_err ckpt__folder_lock(const ckpt_folder *f, int rank, double most, i
     ckpt_err e = path->err;
     if (e == CKPT_OK) e = ckpt__os_lock_soon(fd, ckpt__buf_cstr(path), true, most, &f->logger, &tool);
     if (e == CKPT_EXISTS) e = ckpt__error_prefix(e, tool ? "another process removes checkpoints in %s" : "a saver has %s open",
-                                                 f->index.folder);
+                                                 ckpt__folder_shown(f, f->index.folder));
     return e == CKPT_UNSUPPORTED ? CKPT_OK : e;
 }
 
@@ -61088,7 +61152,8 @@ static ckpt_err ckpt__folder_check_split(const ckpt__folder_change *c, const cha
         if (held && (fresh || !ckpt__os_lock_is_word(path.data))) {
             ckpt__os_holder h = ckpt__os_read_holder(fd);
             (void)ckpt__os_lock_busy(path.data, &h);
-            e = ckpt__error_prefix(CKPT_EXISTS, "another checkpoint is just being put in place of %s", dir);
+            e = ckpt__error_prefix(CKPT_EXISTS, "another checkpoint is just being put in place of %s",
+                                   ckpt__folder_shown(c->f, dir));
         }
         ckpt__os_drop(fd);
     }
@@ -61113,7 +61178,8 @@ static size_t ckpt__folder_listing(const ckpt__folder_change *c, const char *dir
 static bool ckpt__folder_is_anew(const ckpt__folder_change *c, const char *dir, size_t seen) {
     size_t now = ckpt__folder_listing(c, dir);
     if (c->gc == NULL || now == 0 || now == seen) return false;
-    ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "it stays: another checkpoint was just put in place of %s", dir);
+    ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "it stays: another checkpoint was just put in place of %s",
+                    ckpt__folder_shown(c->f, dir));
     return true;
 }
 
@@ -61212,7 +61278,7 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     if (e == CKPT_OK && moves && !must_verify) e = ckpt__folder_find_successor(c, &again);
     if (e == CKPT_OK && must_verify && c->successor.len == 0)
         e = ckpt__error_set(CKPT_CORRUPT, "nothing was deleted in %s: of the checkpoints that would stay none verifies",
-                            c->f->index.folder);
+                            ckpt__folder_shown(c->f, c->f->index.folder));
     for (size_t i = 0; i < c->ix->count && e == CKPT_OK; i++) {         // to verify it may have taken long
         bool leaves = c->ix->lines[i].leaves;
         e = ckpt__folder_spare(c, &c->ix->lines[i]);
@@ -61252,7 +61318,8 @@ static ckpt_err ckpt__folder_remove(ckpt_folder *f, size_t i) {
     ckpt__buf lock;
     ckpt__folder_change c;
     int fd = -1, at = -1;
-    if (f->index.lines[i].pinned) return ckpt__error_set(CKPT_ARG, "%s is pinned: unpin it first", f->items[i].path);
+    const char *shown = ckpt__folder_shown(f, f->items[i].path);
+    if (f->index.lines[i].pinned) return ckpt__error_set(CKPT_ARG, "%s is pinned: unpin it first", shown);
     ckpt_err e = ckpt__folder_refuse_apart(f, i);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_lock(f, f->index.lines[i].rank, CKPT__SAVER_PATIENCE, &fd, &lock);
@@ -61267,7 +61334,7 @@ static ckpt_err ckpt__folder_remove(ckpt_folder *f, size_t i) {
         e = ckpt__index_insert(&ix, 0, &f->index.lines[i]);
         at = 0;
     }
-    if (e == CKPT_OK && ix.lines[at].pinned) e = ckpt__error_set(CKPT_ARG, "%s is pinned: unpin it first", f->items[i].path);
+    if (e == CKPT_OK && ix.lines[at].pinned) e = ckpt__error_set(CKPT_ARG, "%s is pinned: unpin it first", shown);
     if (e == CKPT_OK) {
         memset(&c, 0, sizeof c);
         c.f = f;
@@ -61401,7 +61468,8 @@ static ckpt_err ckpt__folder_is_damaged(const ckpt__folder_change *c, ckpt__inde
     if (*damaged && seen >= 0) c->f->items[seen].verdict = CKPT__FOLDER_DAMAGED;
     if (e == CKPT_OK && !other) l->state = CKPT__INDEX_SAVED;
     else if (e != CKPT_OK && !*damaged)
-        ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s stays, since it cannot be looked at: %s", at, ckpt__error_last.text);
+        ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s stays, since it cannot be looked at: %s",
+                        ckpt__folder_shown(c->f, at), ckpt__error_last.text);
     ckpt__buf_free(&path);
     return e == CKPT_NOMEM ? e : CKPT_OK;
 }
@@ -61793,13 +61861,13 @@ static ckpt_err ckpt__folder_tell_apart(const ckpt_folder *f) {
     if (one == NULL) return CKPT_OK;
     ckpt__index_runs_init(&runs, f->index.folder, &f->allocator);
     ckpt_err e = ckpt__index_run_of(&runs, one);
-    const char *run = ckpt__buf_cstr(&runs.run);
+    const char *run = ckpt__folder_shown(f, ckpt__buf_cstr(&runs.run)), *folder = ckpt__folder_shown(f, f->index.folder);
     if (e == CKPT_OK && n == f->index.count)
         e = ckpt__error_set(CKPT_ARG, "%s has no checkpoints of its own, and those below it are of other runs, such as the one "
-                            "in %s: name the folder of a run", f->index.folder, run);
+                            "in %s: name the folder of a run", folder, run);
     else if (e == CKPT_OK)
         ckpt__error_log(&f->logger, CKPT_LOG_INFO, "below %s %llu checkpoints of other runs, such as the one in %s, were left "
-                        "alone", f->index.folder, (unsigned long long)n, run);
+                        "alone", folder, (unsigned long long)n, run);
     ckpt__index_runs_free(&runs);
     return e;
 }
@@ -62970,8 +63038,8 @@ CKPT__DECL int ckpt_folder_count(const ckpt_folder *f) {
 static ckpt_err ckpt__public_checkpoint(const ckpt_folder *f, int index, const char *function) {
     if (f == NULL) return ckpt__public_null(function, "f");
     if (index >= 0 && (size_t)index < f->item_count) return CKPT_OK;
-    return ckpt__error_set(CKPT_ARG, "%s: index is %d, but %s holds %zu checkpoints", function, index, f->index.folder,
-                           f->item_count);
+    return ckpt__error_set(CKPT_ARG, "%s: index is %d, but %s holds %zu checkpoints", function, index,
+                           ckpt__folder_shown(f, f->index.folder), f->item_count);
 }
 
 CKPT__DECL ckpt_err ckpt_folder_entry(const ckpt_folder *f, int index, ckpt_checkpoint *out) {

@@ -160,6 +160,52 @@ static void test_runs_below(void **state) {
     assert_string_equal(names_in(b), "ba1.pt ba2.pt ba3.pt latest.pt");
 }
 
+static void note_named(const ckpt_progress *p, void *user) {
+    if (strncmp(p->name, "ck/", 3) != 0) fail_msg("it is called %s", p->name);
+    ++*(int *)user;
+}
+
+// The program goes elsewhere, where there is a run in a folder of the same relative name: the object is that of the one that it opened,
+// and calls it as it was called.
+static void test_gone_elsewhere(void **state) {
+    (void)state;
+    const char *top = util_temp_dir(), *a = util_join(top, "a/ck"), *b = util_join(top, "b/ck"), *others = "ba1.pt ba2.pt ba3.pt ba4.pt latest.pt";
+    run_end(run_live(a, CKPT_KEEP_ALL, 5));
+    run_end(run_live(b, CKPT_KEEP_ALL, 4));
+    char *was = getcwd(NULL, 0), *notes = util_read(util_join(b, ".ckpt-index.jsonl"), NULL);
+    int reports = 0;
+    ckpt_folder *f = NULL;
+    ckpt_checkpoint c;
+    ckpt_folder_desc d;
+    ckpt_gc_desc g;
+    memset(&d, 0, sizeof d);
+    memset(&g, 0, sizeof g);
+    d.folder = "ck";
+    d.progress.fn = note_named;
+    d.progress.user = &reports;
+    g.num_checkpoints_to_keep = 2;
+    assert_int_equal(chdir(util_join(top, "a")), 0);
+    ok(ckpt_folder_open(&f, &d));
+    assert_int_equal(chdir(util_join(top, "b")), 0);
+    ok(ckpt_folder_entry(f, at_name(f, "ba5.pt"), &c));
+    assert_string_equal(c.path, "ck/ba5.pt");
+    ok(ckpt_folder_verify(f, at_name(f, "ba5.pt")));            // the other has none
+    assert_true(reports > 0);
+    ok(ckpt_folder_pin(f, at_name(f, "ba1.pt"), true));
+    assert_int_equal(ckpt_folder_remove(f, at_name(f, "ba1.pt")), CKPT_ARG);
+    assert_string_equal(ckpt_last_error(), "ck/ba1.pt is pinned: unpin it first");
+    ok(ckpt_folder_remove(f, at_name(f, "ba2.pt")));
+    assert_string_equal(names_in(a), "ba1.pt ba3.pt ba4.pt ba5.pt latest.pt");
+    ok(ckpt_folder_gc(f, &g));
+    assert_int_equal(ckpt_folder_count(f), 3);
+    ckpt_folder_close(f);
+    assert_int_equal(chdir(was), 0);
+    free(was);
+    assert_string_equal(names_in(a), "ba1.pt ba4.pt ba5.pt latest.pt");
+    assert_string_equal(names_in(b), others);
+    assert_string_equal(util_read(util_join(b, ".ckpt-index.jsonl"), NULL), notes);
+}
+
 // A view that was made before there was a run below.
 static void test_view_is_older(void **state) {
     (void)state;
@@ -1534,6 +1580,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read_once), cmocka_unit_test(test_damaged_while_tidying), cmocka_unit_test(test_runs_below), cmocka_unit_test(test_tool_among_ranks),
         cmocka_unit_test(test_tools_are_waited_for),
+        cmocka_unit_test(test_gone_elsewhere),
         cmocka_unit_test(test_view_is_older),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_own_and_below),

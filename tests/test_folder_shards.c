@@ -94,6 +94,27 @@ static void old(const char *dir, const char *name) {
 
 //-- what a file of a directory says of itself ----------------------------------------
 
+// Files are opened when they are wanted: those of the directory that was opened by a relative name, wherever the program is by then.
+static void test_opened_elsewhere(void **state) {
+    (void)state;
+    const char *dir = make_folder(3, ".pt");
+    ckpt_file *f = NULL;
+    float x = 0;
+    char *was = getcwd(NULL, 0);
+    assert_int_equal(chdir(dir), 0);
+    ok(ckpt_file_open(&f, "ep2"));
+    assert_int_equal(chdir("ep1"), 0);
+    ok(ckpt_file_verify(f));
+    ckpt_entry e;
+    int at = 0;
+    while (ckpt_file_entry(f, at, &e) == CKPT_OK && strcmp(e.name, "state/model/wide") != 0) at++;
+    ok(ckpt_file_read(f, at, 7 * sizeof x, &x, sizeof x));
+    assert_true(x == wide[7]);
+    ckpt_file_close(f);
+    assert_int_equal(chdir(was), 0);
+    free(was);
+}
+
 static void test_entries(void **state) {
     (void)state;
     const char *dir = make_folder(3, ".pt");
@@ -1346,7 +1367,7 @@ static void test_no_memory_folder(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_entries),
+    cmocka_unit_test(test_opened_elsewhere), cmocka_unit_test(test_entries),
     cmocka_unit_test(test_store_time),
     cmocka_unit_test(test_view), cmocka_unit_test(test_unfinished_last),
     cmocka_unit_test(test_damage), cmocka_unit_test(test_gone_while_verified),
