@@ -1889,6 +1889,7 @@ static char *ckpt__buf_reserve(ckpt__buf *b, size_t more) {
         size_t cap = b->cap < 64 ? 64 : b->cap;
         while (cap < need) cap *= 2;
         char *p = (char *)ckpt__mem_resize(&b->allocator, b->data, b->cap, cap);
+        if (p == NULL && b->data != NULL) b->data[b->len] = 0;          // for whoever shows it, or passes it by, all the same
         if (p == NULL) { b->err = CKPT_NOMEM; return NULL; }
         b->data = p;
         b->cap = cap;
@@ -15599,9 +15600,10 @@ static bool ckpt__file_is_widow(const char *path, const ckpt_allocator *a) {
 }
 
 // Adds the hidden name beside `path`: ".<base>.<pid>-<machine><space><start><random>.tmp", a form that ckpt__file_sweep knows.
+// After a failure nothing is added: half a name would be that of something else, to whoever tidies up.
 static ckpt_err ckpt__file_temp_name(ckpt__buf *out, const char *path) {
     const char *base = ckpt__os_path_base(path);
-    size_t keep = strlen(base);
+    size_t keep = strlen(base), before = out->len;
     uint32_t number;
     ckpt_err e = ckpt__os_random(&number, sizeof number);
     if (e != CKPT_OK) return e;
@@ -15614,6 +15616,7 @@ static ckpt_err ckpt__file_temp_name(ckpt__buf *out, const char *path) {
     ckpt__buf_fmt(out, ".%d-%08lx%04x%04x%08lx.tmp", (int)w.pid, (unsigned long)w.host, (unsigned)w.space, (unsigned)w.start,
                   (unsigned long)number);
     (void)ckpt__buf_cstr(out);
+    if (out->err != CKPT_OK) out->len = before;
     return out->err;
 }
 

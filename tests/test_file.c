@@ -1353,6 +1353,31 @@ static void save_faults(const char *dir, const char *name) {
     ckpt_state_free(&s.st);
 }
 
+// Half a name is none: who tidies up would remove, and name, what it happens to be. And whoever looks at a text that got no memory
+// for more finds its end.
+static void test_half_a_name(void **unused) {
+    (void)unused;
+    const char *path = util_join(util_temp_dir(), "a-checkpoint-whose-name-is-longer-than-the-first-block-of-a-buffer-has-room-for.pt");
+    ckpt_err e = CKPT_NOMEM;
+    for (int n = 1; e != CKPT_OK; n++) {
+        counting c = { 0, 0, n };
+        ckpt_allocator a = { counting_fn, &c };
+        ckpt__buf b;
+        ckpt__buf_init(&b, &a);
+        e = ckpt__file_temp_name(&b, path);
+        assert_int_equal(b.len > 0, e == CKPT_OK);
+        ckpt__buf_free(&b);
+        c.fail_at = c.calls + 2;
+        ckpt__buf_init(&b, &a);
+        for (int i = 0; i < 64 && b.err == CKPT_OK; i++) ckpt__buf_text(&b, "x");
+        assert_int_equal(b.err, CKPT_NOMEM);
+        assert_int_equal(b.data[b.len], 0);
+        ckpt__buf_free(&b);
+        assert_int_equal(c.live, 0);
+        assert_true(n < 100);
+    }
+}
+
 static void test_save_faults(void **unused) {
     (void)unused;
     static const char *const names[] = { "a.pt", "a.safetensors", "a.tar", "a.pt.gz" };
@@ -1814,7 +1839,7 @@ int main(void) {
         cmocka_unit_test(test_kinds),         cmocka_unit_test(test_text_too_long),      cmocka_unit_test(test_unexpected), cmocka_unit_test(test_random_state_of_others),
         cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps),     cmocka_unit_test(test_look_inside),
         cmocka_unit_test(test_gather),        cmocka_unit_test(test_gather_ranges),      cmocka_unit_test(test_attached_files),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_half_a_name), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_progress),      cmocka_unit_test(test_bar),           cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_last_error_stays),   cmocka_unit_test(test_many_entries),
         cmocka_unit_test(test_threads),       cmocka_unit_test(test_device), cmocka_unit_test(test_empty_and_huge),             cmocka_unit_test(test_save_faults),
