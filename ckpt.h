@@ -52410,7 +52410,7 @@ static void ckpt__saver_left_free(ckpt__saver_left *left) {
     ckpt__buf_free(&left->path);
 }
 
-// Keeps a line, and where its file is; false: there is no file, or no memory.
+// Keeps a line, and where its file is; false: there is no file, or no memory (left->name.err, also where that was for the path).
 static bool ckpt__saver_left_take(const ckpt_saver *s, ckpt__saver_left *left, const ckpt__index_line *line) {
     left->line = *line;
     left->name.len = 0;
@@ -52418,7 +52418,8 @@ static bool ckpt__saver_left_take(const ckpt_saver *s, ckpt__saver_left *left, c
     (void)ckpt__buf_cstr(&left->name);
     left->line.name = left->name.data;
     ckpt__index_path(&left->path, &s->index, line->name);
-    return left->name.err == CKPT_OK && left->path.err == CKPT_OK && ckpt__os_exists(left->path.data);
+    if (left->name.err == CKPT_OK) left->name.err = left->path.err;
+    return left->name.err == CKPT_OK && ckpt__os_exists(left->path.data);
 }
 
 // The ledger's line of what a save of that time is named there; -1: there is none.
@@ -52639,7 +52640,7 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     ckpt__saver_enter(s);
     int at = ckpt__remote_find(&r->ledger, number), local = ckpt__remote_find(&s->index, number);
     bool known = at >= 0 && ckpt__remote_waits(&r->ledger.lines[at]);
-    if (known) (void)ckpt__saver_left_take(s, &left, &r->ledger.lines[at]);
+    if (known && !ckpt__saver_left_take(s, &left, &r->ledger.lines[at])) known = left.name.err == CKPT_OK;
     ckpt__index_line in_store = left.line;
     bool queued = known && ckpt__remote_is_queued(r, in_store.name, &failed), newer = false;
     bool refused = failed && ckpt__remote_is_refused(r, in_store.name);
@@ -52714,6 +52715,8 @@ static void ckpt__saver_send_left(ckpt_saver *s, ckpt__remote *r) {
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is not uploaded yet: %s", left.path.data, ckpt__error_last.text);
         ckpt__saver_mark_unsent(s, left.line.number);
     }
+    if (left.name.err != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "not all that an earlier process left is uploaded yet: no memory to find it");
     ckpt__saver_left_free(&left);
 }
 

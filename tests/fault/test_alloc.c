@@ -170,6 +170,86 @@ static void test_saver(void **state) { (void)state; saver_scene("saver, NONE", C
 static void test_saver_copy(void **state) { (void)state; saver_scene("saver, COPY", CKPT_SNAPSHOT_COPY, 2 * STRIDE); }
 static void test_saver_lazy(void **state) { (void)state; saver_scene("saver, LAZY", CKPT_SNAPSHOT_LAZY, 2 * STRIDE); }
 
+static ckpt_err down_put(const char *name, const char *path, bool overwrite, void *user) {
+    (void)name, (void)path, (void)overwrite, (void)user;
+    return ckpt_set_error(CKPT_NET, "the store is down");
+}
+
+static ckpt_err down_get(const char *name, const char *path, void *user) {
+    (void)name, (void)path, (void)user;
+    return ckpt_set_error(CKPT_NET, "the store is down");
+}
+
+static ckpt_err down_size(const char *name, uint64_t *size, void *user) {
+    (void)name, (void)size;
+    if (__atomic_load_n((const bool *)user, __ATOMIC_SEQ_CST)) return ckpt_set_error(CKPT_NET, "the store is down");
+    return CKPT_NOT_FOUND;
+}
+
+// A process that opens a saver, with what memory there is, saves if it is the first, and leaves an upload that waits.
+static ckpt_err left_run(const char *folder, const ckpt_allocator *a, bool first, bool down) {
+    ckpt_store_ops ops;
+    ckpt_store *store = NULL;
+    ckpt_uploader *up = NULL;
+    ckpt_uploader_desc u;
+    ckpt_saver *s = NULL;
+    model m;
+    bool is_down = false;
+    memset(&ops, 0, sizeof ops);
+    memset(&u, 0, sizeof u);
+    ops.put = down_put;
+    ops.get = down_get;
+    ops.size = down_size;
+    ops.name = "n";
+    assert_int_equal(ckpt_store_custom(&store, &ops, &is_down), CKPT_OK);
+    u.store = store;
+    u.num_attempts = 1;
+    assert_int_equal(ckpt_uploader_open(&up, &u), CKPT_OK);         // which looks at the store
+    __atomic_store_n(&is_down, down, __ATOMIC_SEQ_CST);
+    model_open(&m, NULL);
+    model_set(&m, 1);
+    ckpt_saver_desc d = saver_desc(&m, folder, CKPT_SNAPSHOT_NONE, "ba{batch}.pt");
+    d.allocator = *a;
+    d.num_remote_to_keep = 2;
+    d.uploaders = (ckpt_uploader *const *)&up;
+    d.uploaders_count = 1;
+    d.overwrite = true;
+    ckpt_err e = ckpt_saver_open(&s, &d);
+    if (e == CKPT_OK && first) {
+        ckpt_timestamp t = batch_time(1);
+        (void)ckpt_saver_save(s, &t);           // or the upload's failure
+    }
+    (void)ckpt_saver_close(s, 0);               // what could not be uploaded
+    (void)ckpt_uploader_close(up, 0);
+    ckpt_store_close(store);
+    model_close(&m);
+    return e;
+}
+
+// An upload of an earlier process that still waits is taken up, whether the store can be asked of it or not.
+static void test_saver_left(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool down = i == 1;
+        const char *scene = down ? "a waiting upload, the store is down" : "a waiting upload";
+        const char *folder = fast_dir();
+        heap h;
+        ckpt_allocator a = heap_allocator(&h);
+        assert_int_equal(left_run(folder, &a, true, down), CKPT_OK);
+        for (int n = 1;; n++) {
+            heap_arm(&h, n);
+            ckpt_err e = left_run(folder, &a, false, down);
+            int refused = h.refused;
+            want(e == CKPT_NOMEM || e == CKPT_OK);
+            want(h.blocks == 0 && h.bytes == 0);
+            want(number_in(util_join(folder, "ba1.pt")) == 1);
+            if (refused == 0) { want(e == CKPT_OK); print_message("%s: %d allocations\n", scene, n); break; }
+            want(n < 100000);
+        }
+        util_drop_dir(folder);
+    }
+}
+
 // The tools' part: list, pin, remove, tidy, convert.
 static void test_folder(void **state) {
     (void)state;
@@ -226,6 +306,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_saver),
         cmocka_unit_test(test_saver_copy),
         cmocka_unit_test(test_saver_lazy),
+        cmocka_unit_test(test_saver_left),
         cmocka_unit_test(test_folder),
     };
     util_clear_env();
