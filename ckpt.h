@@ -3251,7 +3251,8 @@ typedef struct ckpt__os_holder {
     int  pid;                       // 0: not written, or not readable
     bool tool;                      // it is soon done, which a saver is not
     char host[256];
-    bool here, ours, alive;         // on a machine of this name; this process; still running as far as can be seen
+    bool here, ours, alive;         // on a machine of this name; this process, which has it open; still running as far as can be
+                                    // seen, and not started anew by itself
     bool unseen;                    // on such a machine, with a number not of ours: of another container, machine or boot
 } ckpt__os_holder;
 
@@ -3265,6 +3266,39 @@ static bool ckpt__os_counts_here(const char *text) {
     if (strncmp(text, space, n) != 0 || text[n] != '\n') return false;
     text += n + 1;
     return text[0] == 0 || m == 0 || (strncmp(text, boot, m) == 0 && text[m] == '\n');
+}
+
+#if defined(__linux__)
+typedef struct ckpt__os_descriptors { struct stat of; int fd; bool listed, another; } ckpt__os_descriptors;
+
+static ckpt_err ckpt__os_note_descriptor(const char *name, void *user) {
+    ckpt__os_descriptors *d = (ckpt__os_descriptors *)user;
+    struct stat s;
+    long fd = strtol(name, NULL, 10);
+    d->listed = d->listed || fd == d->fd;
+    if (fd == d->fd || CKPT__SYS(fstat)((int)fd, &s) != 0) return CKPT_OK;
+    d->another = d->another || (s.st_ino == d->of.st_ino && s.st_dev == d->of.st_dev);
+    return CKPT_OK;
+}
+#endif
+
+// Has this process another descriptor of that file? One that has started itself anew (execv) has none of what it had locked, and
+// yet the number and the time of its start. True also where nobody can tell.
+static bool ckpt__os_has_another(int fd) {
+#if defined(__linux__)
+    ckpt__os_descriptors d;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    memset(&d, 0, sizeof d);
+    d.fd = fd;
+    bool told = CKPT__SYS(fstat)(fd, &d.of) == 0 &&
+                ckpt__os_list("/proc/thread-self/fd", ckpt__os_note_descriptor, &d) == CKPT_OK && d.listed;
+    ckpt__error_last = kept;
+    return !told || d.another;
+#else
+    (void)fd;
+    return true;
+#endif
 }
 
 static ckpt__os_holder ckpt__os_read_holder(int fd) {
@@ -3290,6 +3324,7 @@ static ckpt__os_holder ckpt__os_read_holder(int fd) {
     bool same = started == 0 || now == 0 || started == now;         // 0: there is no /proc, or it may not be read (hidepid)
     h.alive = !h.here || (running && same && !h.unseen);
     h.ours = h.here && same && !h.unseen && h.pid == ckpt__os_pid();
+    if (h.ours && !ckpt__os_has_another(fd)) h.ours = h.alive = false;
     h.tool = strstr(at, "\ntool\n") != NULL;
     return h;
 }
@@ -3335,11 +3370,11 @@ static bool ckpt__os_lock_bytes(int fd, bool asks, int *whole, int *own) {
 // Is an open lock file another's? Two locks are taken, because each alone has a hole. The record lock (byte 0) belongs to the
 // process: it dies with it although forked data loaders live on, but it does not keep out a second saver of the same
 // process, and is lost when that one closes its descriptor. The lock of the open file (byte 1) does that, but forked
-// children keep it: when it is held and the process named inside is gone, only orphans hold it, and they save nothing. One
-// that cannot be seen from here, of another machine or container, is taken to live. Where a file system has no locks at all
-// (some Lustre mounts), the name inside decides alone, and there one of a machine of this name that cannot be seen is taken to be
-// gone: most often it is the trainer's own from before its container or the machine was started again, and nobody would ever
-// take its file away.
+// children keep it: when it is held and the process named inside is gone, or is this one and has it open nowhere else, only
+// orphans hold it, and they save nothing. One that cannot be seen from here, of another machine or container, is taken to live.
+// Where a file system has no locks at all (some Lustre mounts), the name inside decides alone, and there one of a machine of this
+// name that cannot be seen is taken to be gone: most often it is the trainer's own from before its container or the machine was
+// started again, and nobody would ever take its file away.
 static bool ckpt__os_lock_binds(int whole, int own, const ckpt__os_holder *h) {
     bool taken = ckpt__os_lock_taken(whole), held = ckpt__os_lock_taken(own);
     bool named = h->pid != 0 && (held ? h->alive || h->unseen : h->alive && (whole != 0 || h->ours));

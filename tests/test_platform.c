@@ -510,6 +510,44 @@ static void test_lock_and_orphans(void **state) {
     close(fds[1]);
 }
 
+// A trainer that starts itself anew in place (execv) has the number and the start that are written inside, and no descriptor of what it
+// had locked, while its forked data loaders have: it is not locked out by itself. What it locks then keeps others out, and itself.
+static void test_lock_and_exec(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        const char *path = util_join(util_temp_dir(), "lock");
+        int fd, asks, second = -1, before = fault_open_files();
+        fault_no_locks = k == 1;                            // then the text inside decides
+        assert_int_equal(ckpt__os_lock(&fd, path), CKPT_OK);
+        pid_t orphan = fork();
+        if (orphan == 0) for (;;) pause();
+        asks = open(path, O_RDONLY);
+        assert_true(asks >= 0);
+        bool held = ckpt__os_lock_is_held(asks);
+        assert_int_equal(ckpt__os_lock(&second, path), CKPT_EXISTS);
+        close(fd);                                          // as all descriptors are that execv does not hand on
+        bool held_by_orphan = ckpt__os_lock_is_held(asks);
+        close(asks);
+        ckpt_err e = ckpt__os_lock(&fd, path), own = ckpt__os_lock(&second, path);
+        int other = exit_of(locker(path, false, -1));
+        if (e == CKPT_OK) ckpt__os_unlock(fd, path);
+        fault_no_locks = false;
+        assert_int_equal(kill(orphan, SIGKILL), 0);
+        assert_int_equal(exit_of(orphan), -2);
+        assert_true(held);
+#if defined(__linux__)
+        assert_false(held_by_orphan);
+        assert_int_equal(e, CKPT_OK);
+        assert_false(util_exists(path));
+#else
+        (void)held_by_orphan;
+#endif
+        assert_int_equal(own, CKPT_EXISTS);
+        assert_int_equal(other, 1);
+        assert_int_equal(fault_open_files(), before);
+    }
+}
+
 // A process that holds it, and of which /proc says nothing (hidepid, no descriptors left), lives, also where nothing but the text
 // inside keeps the lock.
 static void test_lock_and_proc(void **state) {
@@ -550,24 +588,29 @@ static void test_lock_without_locks(void **state) {
     (void)state;
     const char *path = util_join(util_temp_dir(), "lock");
     char host[256];
-    int fd;
+    int fd, open_too = -1;
     ckpt__os_host(host, sizeof host);
     unsigned long long start = ckpt__os_process_start((int)getpid());
-    const struct { const char *text; ckpt_err want; } rows[] = {
-        { "", CKPT_OK },
-        { "nonsense\n", CKPT_OK },
-        { util_fmt("%d %s %llu\n", (int)getpid(), host, start), CKPT_EXISTS },
-        { util_fmt("%d %s 1\n", (int)getpid(), host), CKPT_OK },            // an earlier process had our number
-        { util_fmt("1 %s 1\n", host), CKPT_OK },
-        { util_fmt("1 %s\n", host), CKPT_EXISTS },
-        { util_fmt("%d %s %llu pid:[1]\n", (int)getpid(), host, start), CKPT_OK },     // of a container, which may have been started again
-        { "1 another-machine 17\n", CKPT_EXISTS }
+    const struct { const char *text; ckpt_err want; bool opened; } rows[] = {
+        { "", CKPT_OK, false },
+        { "nonsense\n", CKPT_OK, false },
+        { util_fmt("%d %s %llu\n", (int)getpid(), host, start), CKPT_EXISTS, true },
+#if defined(__linux__)
+        { util_fmt("%d %s %llu\n", (int)getpid(), host, start), CKPT_OK, false },      // from before it started itself anew
+#endif
+        { util_fmt("%d %s 1\n", (int)getpid(), host), CKPT_OK, true },      // an earlier process had our number
+        { util_fmt("1 %s 1\n", host), CKPT_OK, false },
+        { util_fmt("1 %s\n", host), CKPT_EXISTS, false },
+        { util_fmt("%d %s %llu pid:[1]\n", (int)getpid(), host, start), CKPT_OK, true },   // of a container, which may have been started again
+        { "1 another-machine 17\n", CKPT_EXISTS, false }
     };
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         util_write_text(path, rows[i].text);
+        if (rows[i].opened) open_too = open(path, O_RDONLY);
         fault_arm_call("fcntl", ENOSYS, 1);
         ckpt_err e = ckpt__os_lock(&fd, path);
         assert_true(fault_disarm());
+        if (rows[i].opened) close(open_too);
         assert_int_equal(e, rows[i].want);
         if (e == CKPT_OK) ckpt__os_unlock(fd, path);
     }
@@ -1176,6 +1219,7 @@ int main(void) {
         cmocka_unit_test(test_lock),
         cmocka_unit_test(test_lock_of_others),
         cmocka_unit_test(test_lock_and_orphans),
+        cmocka_unit_test(test_lock_and_exec),
         cmocka_unit_test(test_lock_and_proc),
         cmocka_unit_test(test_lock_without_locks), cmocka_unit_test(test_lock_removed_elsewhere),
         cmocka_unit_test(test_lock_crowd),
