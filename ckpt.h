@@ -1009,7 +1009,8 @@ typedef struct ckpt_saver_desc {
                                                 // of the save at the end: only what it says, and ckpt_saver_request
     void              *should_save_user;
     const char        *max_duration;            // "10ep", "20000ba": for "dur" intervals and the save at the end, at the first
-                                                // *_end that has come so far, without should_save
+                                                // *_end that has come so far, without should_save; a loop that does not
+                                                // stop there saves by the interval alone from then on
     int64_t            batches_per_epoch;       // for "dur" intervals when max_duration is in epochs
     bool               overwrite;               // default: files of a later time in the folder are an error
     int                num_checkpoints_to_keep; // CKPT_KEEP_ALL (default), CKPT_KEEP_NONE, or the newest N
@@ -48821,6 +48822,7 @@ struct ckpt_saver {
     ckpt_timestamp       previous;
     ckpt_timestamp       since;         // of the last event of the interval's kind; not met: none was since a beginning here
     bool                 has_previous, met, checked, resumed;
+    bool                 over;          // what was resumed from was the end of the training, or behind it
     bool                 run_given;     // run_name was not made up
     bool                 was_due;       // at some event
     bool                 unfenced, told_unfenced;       // LAZY: since the last save; and that this is a mistake
@@ -51796,12 +51798,34 @@ static bool ckpt__saver_has_counted(const ckpt_timestamp *t, const ckpt_timestam
     return !ckpt__time_same_step(t, before);
 }
 
+// Has the end of the training been saved, or gone on from? A loop that does not stop there saves by the interval alone from then
+// on, not at each step. Ranks do not know alike whose background has failed.
+static bool ckpt__saver_is_over(const ckpt_saver *s, ckpt_event event) {
+    ckpt__saver_shared *sh = s->shared;
+    if (s->over) return true;
+    if (s->last.batch < 0 || !ckpt__time_ended(&s->schedule, &s->last, event)) return false;
+    ckpt__os_mutex_lock(&sh->lock);
+    bool lost = !s->crew.together && ckpt__time_same_step(&s->last, &sh->lost);
+    ckpt__os_mutex_unlock(&sh->lock);
+    return !lost;
+}
+
+// The interval's word, and the end's, at this event.
+static bool ckpt__saver_is_scheduled(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
+    bool alone = s->schedule.alone;
+    if (ckpt__time_ended(&s->schedule, t, event) && ckpt__saver_is_over(s, event)) s->schedule.alone = true;
+    bool due = ckpt__time_due(&s->schedule, &s->since, t, event);
+    s->schedule.alone = alone;
+    return due;
+}
+
 // Is a checkpoint due at this event? Asked once for each. The interval's own event is compared with the one of its kind before:
 // a loop may count an epoch, and tell of a batch's end, before it tells of the epoch's. The first one has none, and is compared
 // with the first event of any kind, unless its unit was counted before that already.
 static bool ckpt__saver_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
     bool back = ckpt__time_went_back(t, s->has_previous ? &s->previous : &s->last);
     if (back) s->last.batch = -1;       // it makes other batches of the same numbers
+    if (back) s->over = false;
     if (back || !s->has_previous) {
         s->since = *t;
         s->met = false;
@@ -51810,7 +51834,7 @@ static bool ckpt__saver_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_even
     bool own = event == s->schedule.event;
     if (own && !s->met && !ckpt__saver_has_counted(t, &s->since, event)) s->since = ckpt__saver_before(t, event);
     bool due = s->should_save != NULL ? s->should_save(t, event, s->should_save_user)
-                                      : ckpt__time_due(&s->schedule, &s->since, t, event);
+                                      : ckpt__saver_is_scheduled(s, t, event);
     if (own) s->since = *t;
     s->met = s->met || own;
     s->previous = *t;
@@ -56913,6 +56937,7 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
     s->previous = s->since = *t;
     s->has_previous = s->met = s->resumed = s->checked = true;
     s->last.batch = s->schedule.last.batch = -1;
+    s->over = ckpt__time_ended(&s->schedule, t, CKPT_BATCH_CHECKPOINT);
     uint64_t number = i < s->index.count ? s->index.lines[i].number : 0;
     for (int k = 0; k < s->remote_count && s->books; k++) {
         ckpt_err e = ckpt__resume_relist(s, &s->remotes[k], t, number);
@@ -58784,7 +58809,8 @@ static bool ckpt__crew_counts(ckpt_unit unit) {
 // anybody's, else it is rank 0's, so that two clocks do not save twice. Whether the background has failed at this step they do
 // not know alike either: it is made again only when somebody asks.
 static bool ckpt__crew_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
-    bool due = ckpt__saver_is_due(s, t, event), ends = !s->schedule.off && ckpt__time_ended(&s->schedule, t, event);
+    bool due = ckpt__saver_is_due(s, t, event);
+    bool ends = !s->schedule.off && ckpt__time_ended(&s->schedule, t, event) && !ckpt__saver_is_over(s, event);
     bool knows_end = ckpt__crew_counts(s->schedule.max_unit), asks = ends && !knows_end;
     if (s->should_save != NULL || !ckpt__crew_counts(s->schedule.unit)) {
         asks = asks || due;

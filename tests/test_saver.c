@@ -381,6 +381,42 @@ static void test_callback_decides(void **state) {
     run_end(r);
 }
 
+static void run_batches(run *r, int from, int to) {
+    for (int i = from; i <= to; i++) {
+        ckpt_timestamp t = at_batch(i);
+        run_set(r, i);
+        ok(ckpt_saver_batch_end(r->s, &t));
+    }
+}
+
+// A loop that does not stop at the end of its max_duration: the end is saved once, and what comes after it by the interval, in the next
+// process as well. One that goes back has its end before it again.
+static void test_past_the_end(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        run *r = run_new(util_temp_dir());
+        ckpt_timestamp t;
+        r->d.save_interval = k == 0 ? "10ba" : "0.4dur";
+        r->d.max_duration = "25ba";
+        r->d.overwrite = true;
+        run_open(r);
+        run_batches(r, 1, 45);
+        assert_string_equal(names_in(r->dir), "ba10.pt ba20.pt ba25.pt ba30.pt ba40.pt latest.pt");
+        run_batches(r, 21, 28);          // it goes back
+        ckpt_saver_counts c;
+        ckpt_saver_stats(r->s, &c);
+        assert_int_equal(c.saved, 6);
+        ok(ckpt_saver_close(r->s, 0));
+        run_open(r);
+        ok(ckpt_saver_resume(r->s, &t));
+        assert_int_equal(t.batch, 25);
+        run_batches(r, 25, 29);
+        ckpt_saver_stats(r->s, &c);
+        assert_int_equal(c.saved, 0);
+        run_end(r);
+    }
+}
+
 // Two events at one batch count are one checkpoint; a loop that was loaded by hand does not save at its first batch.
 static void test_not_twice(void **state) {
     (void)state;
@@ -3146,7 +3182,7 @@ int main(void) {
         cmocka_unit_test(test_state_cases),
         cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded), cmocka_unit_test(test_ignored_own),
         cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
-        cmocka_unit_test(test_callback_decides),
+        cmocka_unit_test(test_callback_decides), cmocka_unit_test(test_past_the_end),
         cmocka_unit_test(test_not_twice), cmocka_unit_test(test_not_twice_by_hand), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),
         cmocka_unit_test(test_order_of_events),
         cmocka_unit_test(test_request_from_signal),
