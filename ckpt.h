@@ -44432,6 +44432,7 @@ static size_t ckpt__remote_choose(ckpt__remote *r, const ckpt__index_rule *rule,
         ckpt__index_line *l = &r->ledger.lines[i];
         bool given_up = l->upload == CKPT__UPLOAD_LOCAL && !l->removing && !l->pinned;
         asked = asked || l->removing;
+        if (r->ledger.partial && l->number <= r->began) continue;       // it may be pinned
         if (l->others || l->number >= last || (!given_up && (!l->leaves || l->number >= safe))) continue;
         if (l->refused_at > 0) refused = refused == NULL || l->refused_at < refused->refused_at ? l : refused;
         else if (r->stuck || !r->removes) next = next == NULL ? l : next;
@@ -50229,6 +50230,49 @@ static bool ckpt__saver_copy_collides(const ckpt__remote *r, const ckpt__index *
     return false;
 }
 
+// A copy is not a listing: lines of what has left the store since are taken out of it. That of the best would let the best go.
+static ckpt_err ckpt__saver_check_copy(const ckpt__remote *r, ckpt__index *copy) {
+    ckpt_err e = CKPT_OK;
+    for (size_t i = copy->count; i > 0 && e == CKPT_OK; i--) {
+        ckpt__store_stat info;
+        e = ckpt__fetch_stat(r->store, copy->lines[i - 1].name, &info, ckpt__remote_retry(r));
+        if (e != CKPT_NOT_FOUND) continue;
+        ckpt__index_drop(copy, i - 1);
+        e = CKPT_OK;
+    }
+    return e;
+}
+
+// A pin is the folder's where that has the checkpoint: the line there is what rotation of the store goes by. With the turn.
+static ckpt_err ckpt__saver_learn_pins(ckpt_saver *s, const ckpt__remote *r) {
+    ckpt_err e = ckpt__index_lock(&s->index);
+    if (e != CKPT_OK) return e;
+    e = ckpt__saver_merge(s);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t i = 0; i < r->ledger.count && e == CKPT_OK; i++) {
+        const ckpt__index_line *l = &r->ledger.lines[i];
+        int at = l->pinned && !l->others ? ckpt__remote_find(&s->index, l->number) : -1;
+        bool same = at >= 0 && !s->index.lines[at].guessed && ckpt__time_same_step(&s->index.lines[at].t, &l->t);
+        if (same) s->index.lines[at].pinned = true;
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    if (e == CKPT_OK) e = ckpt__saver_write_index(s);
+    ckpt__index_unlock(&s->index);
+    return e;
+}
+
+// What a copy tells of enters the ledger, as if it had been read when this was made. With the turn.
+static ckpt_err ckpt__saver_learn_lines(ckpt_saver *s, ckpt__remote *r, const ckpt__index *copy) {
+    ckpt_err e = ckpt__remote_adopt(r, copy, copy);
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        ckpt__index_line *l = &r->ledger.lines[i];
+        l->owned = l->owned || (!l->others && l->number <= r->began);
+    }
+    if (e == CKPT_OK) e = ckpt__saver_learn_pins(s, r);
+    r->ledger.partial = e != CKPT_OK;
+    return e == CKPT_OK ? ckpt__index_write(&r->ledger) : e;
+}
+
 // The copy could not be read when the ledger was made again. One that is put over it must tell of what it tells: the next machine
 // would take the best one and those that are pinned for any. Without the turn; asks the store.
 static ckpt_err ckpt__saver_learn_copy(ckpt_saver *s, ckpt__remote *r, const char *name) {
@@ -50236,12 +50280,12 @@ static ckpt_err ckpt__saver_learn_copy(ckpt_saver *s, ckpt__remote *r, const cha
     ckpt_err e = ckpt__index_init(&copy, &s->allocator, s->root);
     copy.best = s->best;
     if (e == CKPT_OK) e = ckpt__remote_read_copy(r, name, &copy);
+    if (e == CKPT_OK) e = ckpt__saver_check_copy(r, &copy);
     ckpt__saver_enter(s);
-    if (e == CKPT_OK && ckpt__saver_copy_collides(r, &copy))
+    bool partial = r->ledger.partial;                           // another worker may have been here
+    if (e == CKPT_OK && partial && ckpt__saver_copy_collides(r, &copy))
         e = ckpt__error_set(CKPT_EXISTS, "%s tells of later saves than this run went on from", name);
-    if (e == CKPT_OK) e = ckpt__remote_adopt(r, &copy, &copy);
-    r->ledger.partial = e != CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__index_write(&r->ledger);
+    if (e == CKPT_OK && partial) e = ckpt__saver_learn_lines(s, r, &copy);
     ckpt__saver_leave(s);
     ckpt__index_free(&copy);
     return e;
@@ -56497,8 +56541,8 @@ static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__ind
     if (e == CKPT_AUTH) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s may not be listed: %s", r->store->uri, ckpt__error_last.text);
         e = CKPT_OK;
-    } else if (e == CKPT_NOT_FOUND) {
-        e = CKPT_NET;
+    } else if (e == CKPT_NOT_FOUND) {                           // of the user's functions alone it can be a word of their own
+        e = r->store->table == &ckpt__store_custom_table ? CKPT_OK : CKPT_NET;
     }
     ckpt__buf_free(&prefix);
     ckpt__buf_free(&pattern);

@@ -1749,6 +1749,7 @@ static void test_ledger_is_out_of_reach(void **state) {
         bucket_fail(b, util_fmt("size %s|get %s", copy, copy), k == 2 ? CKPT_AUTH : CKPT_NET, -1);
         ledger_next(b, 12, 16, k == 0 ? 13 : k == 1 ? 15 : 0);
         bucket_fail(b, NULL, CKPT_OK, 0);
+        if (k < 2) assert_null(strstr(bucket_names(b), "run%ba10.pt"));         // what was learned takes part in rotation
         assert_non_null(strstr(bucket_text(b, copy), "\"pinned\":true"));
         ledger_next(b, 16, 19, 0);
         const char *names = bucket_names(b);
@@ -1756,6 +1757,33 @@ static void test_ledger_is_out_of_reach(void **state) {
         assert_non_null(strstr(names, "run%ba4.pt"));
         assert_non_null(strstr(names, "run%ba7.pt"));
         if (k < 2) assert_null(strstr(names, "run%ba10.pt"));
+        bucket_end(b);
+    }
+}
+
+// The checkpoint that such a machine went on from is pinned in the store, as it learns later only.
+static void test_ledger_out_of_reach_and_pinned(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *b = bucket_new(NULL);
+        remote_run m;
+        const char *dir = util_temp_dir();
+        ledger_run(&m, dir, b);
+        for (int i = 1; i <= 6; i++) save_wait(&m, i);
+        pin(dir, "ba6.pt", true);
+        bucket_hold_only(b, "run/ba7.pt");
+        run_save(m.r, 7);
+        bucket_hold(b, false);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        remote_end(&m);
+        assert_int_equal(unlink(bucket_path(b, "run/ba7.pt")), 0);
+        util_write_text(bucket_path(b, "run/latest.pt.symlink"), "run/ba6.pt");
+        const char *copy = bucket_ledger(b, "run/");
+        bucket_fail(b, util_fmt("size %s", copy), CKPT_NET, -1);
+        ledger_next(b, 6, 14, k == 0 ? 8 : 13);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        assert_non_null(strstr(bucket_names(b), "run%ba6.pt"));
+        assert_non_null(strstr(bucket_text(b, copy), "\"pinned\":true"));
         bucket_end(b);
     }
 }
@@ -4000,14 +4028,18 @@ static void test_resume_no_list(void **state) {
     (void)state;
     bucket *b = bucket_with(3);
     (void)unlink(bucket_path(b, "run/latest.pt.symlink"));
-    for (int offline = 0; offline < 2; offline++) {
+    ckpt__store_table other = ckpt__store_custom_table;
+    for (int k = 0; k < 3; k++) {                       // 2: of the user's own functions it is a word for nothing there
+        bool offline = k > 0;
+        b->store->table = k < 2 ? &other : &ckpt__store_custom_table;
         remote_run m = remote_new(util_temp_dir(), b);
-        m.r->d.resume_offline = offline != 0;
+        m.r->d.resume_offline = k == 1;
         run_open(m.r);
         bucket_fail(b, "list", CKPT_NOT_FOUND, -1);
         ckpt_timestamp t;
         assert_int_equal(ckpt_saver_resume(m.r->s, &t), offline ? CKPT_NOT_FOUND : CKPT_NET);
-        if (offline) assert_non_null(strstr(m.r->log, "resuming without "));
+        if (k == 2) assert_null(strstr(m.r->log, "resuming without "));
+        else if (offline) assert_non_null(strstr(m.r->log, "resuming without "));
         else assert_non_null(strstr(ckpt_last_error(), "cannot be asked for a newer checkpoint (resume_offline goes on without): cannot list"));
         bucket_fail(b, NULL, CKPT_OK, 0);
         remote_end(&m);
@@ -4671,7 +4703,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_keep_none_same_name),
         cmocka_unit_test(test_remote_rotation), cmocka_unit_test(test_remote_rotation_of_two_runs),
         cmocka_unit_test(test_remote_rotation_in_a_copy),
-        cmocka_unit_test(test_ledger_is_out_of_reach), cmocka_unit_test(test_partial_ledger_is_made_again),
+        cmocka_unit_test(test_ledger_is_out_of_reach), cmocka_unit_test(test_ledger_out_of_reach_and_pinned),
+        cmocka_unit_test(test_partial_ledger_is_made_again),
         cmocka_unit_test(test_ledger_lags_behind), cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
