@@ -1390,7 +1390,7 @@ typedef struct ckpt_store_ops {
     ckpt_err (*get)   (const char *name, const char *destination, void *user);                  // destination does not exist yet
     ckpt_err (*size)  (const char *name, uint64_t *size, void *user);                           // bytes
     // Calls each(name, size, each_user) for every name that begins with the text `prefix`, and stops at its first error. Where
-    // there is none that is CKPT_OK: CKPT_NOT_FOUND says that the store itself is missing.
+    // there is none that is CKPT_OK, and CKPT_NOT_FOUND is taken for the same.
     ckpt_err (*list)  (const char *prefix, ckpt_err (*each)(const char *name, uint64_t size, void *each_user), void *each_user,
                        void *user);
     ckpt_err (*remove)(const char *name, void *user);
