@@ -419,6 +419,10 @@
    ckpt_store_desc.credentials and the functions of a custom store.
    A call must come to its end: no thread may be cancelled in one (pthread_cancel), and no hook of yours left by a C++ exception
    or longjmp. After fork() savers, stores and uploaders stay the parent's: CKPT_ARG in the child.
+   A program may end with all of it open and at work: what is not uploaded yet waits for the next process. OpenSSL is told not to
+   clean up at exit (OPENSSL_INIT_NO_ATEXIT), since threads may be using it then. Where the program, or another library of its,
+   was the first to initialise OpenSSL, it does: close savers, uploaders and stores before exit() or the return from main, or end
+   with _exit(), else a thread may crash it at the very end.
 
 
    ERRORS
@@ -6065,6 +6069,15 @@ static uint32_t ckpt__digest_crc32_join(uint32_t a, uint32_t b, uint64_t b_size)
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+// Comes before all other use of OpenSSL, that of libcurl too. What OpenSSL would do at exit is to tear down what the library's
+// threads may be using just then, since a program may end without closing what it has opened: they crashed it. The system takes
+// the memory back. Where somebody else has used OpenSSL before, it has its way. As often as one likes, on any thread.
+static void ckpt__digest_ready(void) {
+#if defined(OPENSSL_INIT_NO_ATEXIT)
+    (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
+#endif
+}
+
 typedef enum ckpt__digest_kind {
     CKPT__DIGEST_SHA256, CKPT__DIGEST_MD5
 } ckpt__digest_kind;
@@ -6077,6 +6090,7 @@ typedef struct ckpt__digest {
 
 // False: OpenSSL has no such digest (MD5 under FIPS), or no memory; then neither _add nor _end does anything.
 static bool ckpt__digest_begin(ckpt__digest *d, ckpt__digest_kind kind) {
+    ckpt__digest_ready();
     d->context = EVP_MD_CTX_new();
     if (d->context == NULL) return false;
     if (EVP_DigestInit_ex(d->context, kind == CKPT__DIGEST_MD5 ? EVP_md5() : EVP_sha256(), NULL) == 1) return true;
@@ -6112,6 +6126,7 @@ static ckpt_err ckpt__digest_sha256(const void *p, size_t n, unsigned char out[3
 
 static ckpt_err ckpt__digest_hmac_sha256(const void *key, size_t key_size, const void *p, size_t n, unsigned char out[32]) {
     if (key_size > INT_MAX) return ckpt__error_set(CKPT_ARG, "the key of an HMAC is too long");
+    ckpt__digest_ready();
     unsigned size = 0;
     const unsigned char *data = (const unsigned char *)p, empty = 0;
     if (key_size == 0) key = &empty;        // OpenSSL takes NULL for "the key as before"
@@ -18686,6 +18701,7 @@ static ckpt_err ckpt__http_global(void) {
         if (was == 2) return CKPT_OK;
         int none = 0;
         if (was == 0 && __atomic_compare_exchange_n(&ckpt__http_once, &none, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            ckpt__digest_ready();
             bool done = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
             ckpt__os_flag_set(&ckpt__http_once, done ? 2 : 0);
             return done ? CKPT_OK : ckpt__error_set(CKPT_NOMEM, "libcurl cannot be initialised");

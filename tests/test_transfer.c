@@ -4,6 +4,37 @@
 #include "../ckpt.h"
 #include "util.h"
 #include "counting.h"
+#include <signal.h>
+#include <sys/wait.h>
+
+// What a worker does while the program ends: whoever registered first for that comes last.
+static void at_exit(void) {
+    unsigned char sum[32];
+    _exit(ckpt__digest_sha256("abc", 3, sum) == CKPT_OK && sum[0] == 0xba ? 0 : 1);
+}
+
+// A program may end with uploads under way: OpenSSL serves them until the process is gone, whatever was first to want it. Comes before
+// all tests that use it here.
+static void test_at_exit(void **state) {
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            unsigned char sum[32];
+            ckpt_err e = CKPT_OK;
+            (void)signal(SIGSEGV, SIG_DFL);
+            if (atexit(at_exit) != 0) _exit(2);
+            if (way == 0) e = ckpt__digest_sha256("abc", 3, sum);
+            else if (way == 1) e = ckpt__http_global();
+            else e = ckpt__digest_hmac_sha256("k", 1, "abc", 3, sum);
+            if (e != CKPT_OK) _exit(3);
+            exit(4);
+        }
+        int status = -1;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (status != 0) fail_msg("way %d: status %x", way, (unsigned)status);
+    }
+}
 
 static void test_fields(void **state) {
     (void)state;
@@ -331,6 +362,7 @@ static void test_begin(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_at_exit),
         cmocka_unit_test(test_fields),
         cmocka_unit_test(test_fields_without_memory),
         cmocka_unit_test(test_bodies),
