@@ -418,7 +418,8 @@
    while they run. They block all signals, and call your code only through the logger, the allocator, state.copy,
    ckpt_store_desc.credentials and the functions of a custom store.
    A call must come to its end: no thread may be cancelled in one (pthread_cancel), and no hook of yours left by a C++ exception
-   or longjmp. After fork() savers, stores and uploaders stay the parent's: CKPT_ARG in the child.
+   or longjmp. 128 KiB of stack will do for a thread that makes calls, 256 with sanitizers.
+   After fork() savers, stores and uploaders stay the parent's: CKPT_ARG in the child.
    A program may end with all of it open and at work: what is not uploaded yet waits for the next process. OpenSSL is told not to
    clean up at exit (OPENSSL_INIT_NO_ATEXIT), since threads may be using it then. Where the program, or another library of its,
    was the first to initialise OpenSSL, it does: close savers, uploaders and stores before exit() or the return from main, or end
