@@ -343,7 +343,7 @@ static void test_foreign(void **state) {
 //-- ours, written again by another program -------------------------------------------------
 
 // The header of a file: its text, padded with blanks to so many bytes.
-static const char *padded(const char *text, size_t to) { return util_fmt("%-*s", (int)to, text); }
+static const char *padded(const char *header, size_t to) { return util_fmt("%-*s", (int)to, header); }
 
 // What Python's save_file makes of a file of ours whose metadata its caller has carried on: the texts are the same, the data begins
 // where it may, and may be other data. The sums say nothing then, and the values stay what they are.
