@@ -50889,7 +50889,8 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
 
 // Adds a path and its NUL. A folder may be called what no text in a checkpoint can be: bytes that are not UTF-8 become U+FFFD.
 static void ckpt__saver_add_path(ckpt__buf *paths, ckpt__buf *path) {
-    for (const char *p = ckpt__buf_cstr(path), *end = p + path->len; p < end; ) {
+    const char *p = ckpt__buf_cstr(path), *end = p + (path->err == CKPT_OK ? path->len : 0);
+    while (p < end) {
         uint32_t c = ckpt__txt_next(&p, end);
         ckpt__txt_add_char(paths, ckpt__txt_is_stray(c) ? 0xFFFD : c, 1);
     }

@@ -1608,6 +1608,20 @@ static void test_full_behind_the_file(void **state) {
     }
 }
 
+// A path that no memory was left for has a length, and no text: nothing behind the empty one is read.
+static void test_path_without_memory(void **state) {
+    (void)state;
+    ckpt__buf path, paths;
+    ckpt__buf_init(&path, NULL);
+    ckpt__buf_init(&paths, NULL);
+    ckpt__buf_text(&path, "some/where");
+    path.err = CKPT_NOMEM;
+    ckpt__saver_add_path(&paths, &path);
+    assert_true(paths.len == 1 && paths.data[0] == 0);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&paths);
+}
+
 // The blocks of a large file are freed when the test says so, or after a minute.
 static int frees_blocks;
 
@@ -3209,7 +3223,7 @@ int main(void) {
         cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file), cmocka_unit_test(test_lowered_rule_on_full_disk),
         cmocka_unit_test(test_full_disk_keeps_what_stays), cmocka_unit_test(test_full_disk_without_copy), cmocka_unit_test(test_lowered_rule_of_one_rank),
         cmocka_unit_test(test_full_disk_keeps_what_is_replaced), cmocka_unit_test(test_no_more_files),
-        cmocka_unit_test(test_full_while_blocks_are_freed), cmocka_unit_test(test_close_while_blocks_are_freed),
+        cmocka_unit_test(test_full_while_blocks_are_freed), cmocka_unit_test(test_path_without_memory), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_faults_while_opening),
         cmocka_unit_test(test_defect_4_latest_is_never_missing),
         cmocka_unit_test(test_defect_26_time_in_folder),
