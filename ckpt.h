@@ -1068,7 +1068,7 @@ typedef struct ckpt_saver_desc {
 // to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists
 // once, at resume; which save an object was, its metric and its pin are in no listing, so with num_remote_to_keep and one of
 // keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them. What was half sent, or half
-// removed, of sharded ones before the one that such a machine goes on from is removed when it has published its first.
+// removed, of sharded ones by a machine that is lost goes when that name is saved again; else `ckpt gc URI` removes it.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
 // when the store can be reached, or by the next process, which takes it up when it opens a saver of this folder: also from the
 // hidden folder when upload_staging_folder is set now, but not from one that it is set to no more. What waits or has failed (of
@@ -1097,7 +1097,7 @@ typedef struct ckpt_saver_desc {
 //     text is the folder. One that is saved again under its name has 1 (then 2, ...) behind the rank in its files' names, so
 //     that the one before loads until the new .metadata takes its place. So has one of whose name resume has found files in a
 //     store that no .metadata tells of, which a job that was killed may have left: they go when it is published. Where nobody
-//     knows what a store has, after resume_offline or with `overwrite`, it is a number from the clock, and what lies there
+//     knows what a store has, after resume_offline or with `overwrite`, it is a large number at random, and what lies there
 //     beside it stays for `ckpt gc URI`. A checkpoint loads on any number of ranks. With COPY
 //     and LAZY ranks agree that a checkpoint is whole when they speak next after all have written it, at the next save, or in
 //     wait and close. Names must change with time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine
@@ -16890,7 +16890,7 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 
 enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_LEVEL_MAX = 255, CKPT__INDEX_EDITIONS = 99999999,
        CKPT__INDEX_STALE = 1000, CKPT__INDEX_ENDING = 24,
-       CKPT__INDEX_DATED = 10000000,    // editions from here on are minutes since 1970
+       CKPT__INDEX_MADE_UP = 10000000,    // editions from here on are made up
        CKPT__INDEX_COUNTED = 16 };      // those before it that are looked for beside such a one
 
 static const uint64_t CKPT__INDEX_NUMBERS = (uint64_t)1 << 62;         // numbers of saves are below it
@@ -16993,15 +16993,15 @@ typedef struct ckpt__index {
 static int64_t ckpt__index_uncleared(ckpt__index_cleared *c, const char *name, int64_t end) {
     uint32_t sum = ckpt__digest_crc32(0, name, strlen(name));
     int64_t from = c->sum == sum && c->below < end ? c->below : 0;
-    int64_t least = end > CKPT__INDEX_DATED ? 0 : end - CKPT__INDEX_STALE;
+    int64_t least = end > CKPT__INDEX_MADE_UP ? 0 : end - CKPT__INDEX_STALE;
     c->sum = sum;
     c->below = end;
     return from >= least ? from : least;
 }
 
-// The one after `edition` that may be there as well: between those that are counted and one from the clock there are none.
+// The one after `edition` that may be there as well: between those that are counted and one that was made up there are none.
 static int64_t ckpt__index_next_stale(int64_t edition, int64_t end) {
-    bool gap = end > CKPT__INDEX_DATED && edition + 1 >= CKPT__INDEX_COUNTED && edition + 1 < end;
+    bool gap = end > CKPT__INDEX_MADE_UP && edition + 1 >= CKPT__INDEX_COUNTED && edition + 1 < end;
     return gap ? end - 1 : edition + 1;
 }
 
@@ -44085,7 +44085,7 @@ typedef struct ckpt__remote {
     ckpt__index    ledger;
     uint64_t       began;               // the number of the last save before those of this process, where the ledger is partial
     ckpt__index    left;                // folders with files of ranks and no listing, as they were listed last, which a job that
-                                        // was killed may have left; `leaves`: they are to go. Guarded by the turn
+                                        // was killed may have left, or one that lives be at. Guarded by the turn
 } ckpt__remote;
 
 // Uploads that came though they had failed.
@@ -49941,24 +49941,6 @@ static void ckpt__saver_condemn(ckpt_saver *s, const ckpt__saver_upload *up, con
     ckpt__os_mutex_unlock(&s->shared->lock);
 }
 
-// A save of this run is published: what a lost machine has half sent, or half removed, of saves before it goes. With a listing it
-// would be somebody's by now.
-static void ckpt__saver_condemn_left(ckpt_saver *s, ckpt__remote *r) {
-    ckpt__saver_enter(s);
-    for (size_t i = r->keeps || r->stuck ? 0 : r->left.count; i > 0; i--) {
-        const ckpt__index_line *l = &r->left.lines[i - 1];
-        ckpt__saver_upload up;
-        if (!l->leaves) continue;
-        memset(&up, 0, sizeof up);
-        up.to = r;
-        up.stale = l->ranks;
-        memcpy(up.ending, l->ending, sizeof up.ending);
-        if (ckpt__index_find(&r->ledger, l->name) < 0) ckpt__saver_condemn(s, &up, l->name, l->edition + 1, l->edition + 1);
-        ckpt__index_drop(&r->left, i - 1);
-    }
-    ckpt__saver_leave(s);
-}
-
 // One of the objects that this rank was told to remove is gone, or could not be removed.
 static void ckpt__saver_note_removal(ckpt_saver *s, ckpt_err e) {
     ckpt__saver_removal how = ckpt__remote_is_final(e) ? CKPT__REMOVAL_REFUSED : CKPT__REMOVAL_FAILED;
@@ -50481,7 +50463,6 @@ static void ckpt__saver_uploaded(const char *name, ckpt_err e, bool published, v
         (void)ckpt__os_add64(&sh->uploaded, 1);
         (void)ckpt__os_add64(&sh->uploaded_bytes, up->bytes);
         if (up->stale > 0) ckpt__saver_condemn(s, up, name, up->edition, up->bare ? up->edition + 1 : 0);
-        if (published) ckpt__saver_condemn_left(s, up->to);
     }
     ckpt_err done = e != CKPT_CANCELLED ? ckpt__saver_arrive(s, up->to, up->number, e, published, true) : CKPT_OK;
     if (done != CKPT_OK) {
@@ -56943,17 +56924,6 @@ static void ckpt__resume_tell_unknown(const ckpt_saver *s, const ckpt__remote *r
                         "metric: any of them may be one to keep, and they stay", (unsigned long long)unknown, r->store->uri);
 }
 
-// Folders in a store without a listing, of saves before time t, which the run goes on from: who began them is gone. But for what
-// is in the folder here, and may be handed over again.
-static void ckpt__resume_mark_left(const ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t) {
-    for (size_t i = 0; i < r->left.count; i++) {
-        ckpt__index_line *l = &r->left.lines[i];
-        l->leaves = ckpt__index_compare_named(&l->t, l->named, t) < 0;
-        for (size_t k = 0; k < s->index.count && l->leaves; k++)
-            l->leaves = ckpt__index_compare_named(&l->t, l->named, &s->index.lines[k].t) != 0;
-    }
-}
-
 // A ledger that was lost with the folder is made again from a listing and the copy that lies in the store: rotation there must
 // know of all. The run goes on from the save of time t.
 static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
@@ -56971,7 +56941,6 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
         if (e == CKPT_OK) e = ckpt__remote_adopt(r, &listed, &copy);        // else they stay there: one may be the best
     }
     r->ledger.partial = e != CKPT_OK;
-    if (r->ledger.lost) ckpt__resume_mark_left(s, r, t);
     ckpt__resume_anchor(s, r, t, number);
     ckpt__resume_number(&r->ledger, t, number);
     int there = ckpt__remote_find(&r->ledger, number), here = ckpt__remote_find(&s->index, number);
@@ -58646,14 +58615,15 @@ static void ckpt__crew_outdo(ckpt__crew_past *p, int64_t edition, int64_t ranks)
     p->any = true;
 }
 
-// Nobody knows what such a store holds, and no save may wait for it to say so: an edition made from the clock is none that is
+// Nobody knows what such a store holds, and no save may wait for it to say so: an edition out of many millions is none that is
 // there.
-static void ckpt__crew_date_edition(const ckpt_saver *s, const ckpt__remote *r, ckpt__crew_past *p) {
-    int64_t now = (int64_t)(ckpt__os_time() / 60.0), most = CKPT__INDEX_EDITIONS / 10 * 9;
+static ckpt_err ckpt__crew_make_edition(const ckpt_saver *s, const ckpt__remote *r, ckpt__crew_past *p) {
+    uint32_t dice = 0;
     bool dark = s->resumed ? r->unread : s->overwrite && r->unseen;
-    if (!dark || p->edition >= CKPT__INDEX_DATED) return;
-    if (now < CKPT__INDEX_DATED) now = CKPT__INDEX_DATED;
-    p->edition = now < most ? now : most;
+    if (!dark || p->edition >= CKPT__INDEX_MADE_UP) return CKPT_OK;
+    ckpt_err e = ckpt__os_random(&dice, sizeof dice);
+    p->edition = CKPT__INDEX_MADE_UP + (int64_t)(dice % (uint32_t)(CKPT__INDEX_EDITIONS / 10 * 9 - CKPT__INDEX_MADE_UP));
+    return e;
 }
 
 // SHARDED: which edition of that name this one has to be for this folder, so that it touches no file of those before: they are
@@ -58680,7 +58650,7 @@ static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, con
         ckpt__saver_leave(s);
         if (newest) ckpt__crew_outdo(&past, r->edition, r->ranks);
         if (newest && job->was[0] == 0) memcpy(job->was, r->ending, sizeof job->was);
-        ckpt__crew_date_edition(s, r, &past);
+        if (e == CKPT_OK) e = ckpt__crew_make_edition(s, r, &past);
     }
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
