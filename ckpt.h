@@ -51313,14 +51313,13 @@ static size_t ckpt__saver_retire_early(ckpt_saver *s, const char *name) {
 }
 
 // The disk is full for a new checkpoint, and rotation, which comes after it, would never get to what a rule that is lower than
-// before lets go: that goes now. What several ranks have they let go together, after a save. What the sweeper is still at, as a
-// save may follow close upon another, is waited for. True: there may be more room.
-static bool ckpt__saver_clear_excess(ckpt_saver *s, const char *name) {
+// before lets go: that goes now. What several ranks have they let go together, after a save. What the sweeper was at when the
+// file was begun (not `swept`), as a save may follow close upon another, is waited for. True: there may be more room.
+static bool ckpt__saver_clear_excess(ckpt_saver *s, const char *name, bool swept) {
     ckpt__error_record why;
     bool alone = s->leads && (s->layout == CKPT__SAVER_WHOLE || !s->crew.together);
     size_t count = 0;
     ckpt__error_take(&why);
-    bool swept = ckpt__saver_await_swept(s, ckpt__os_now());
     ckpt__saver_enter(s);
     if (alone && s->rule.keep != CKPT_KEEP_ALL) count = ckpt__saver_retire_early(s, name);
     ckpt__saver_leave(s);
@@ -51345,8 +51344,9 @@ static bool ckpt__saver_repeats(const ckpt_saver *s, ckpt__saver_job *job, ckpt_
 }
 
 static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
+    bool swept = ckpt__saver_await_swept(s, ckpt__os_now());
     ckpt_err e = ckpt__saver_write_once(s, job, work);
-    if (e != CKPT_NO_SPACE || !ckpt__saver_clear_excess(s, job->line.name)) return e;
+    if (e != CKPT_NO_SPACE || !ckpt__saver_clear_excess(s, job->line.name, swept)) return e;
     return ckpt__saver_repeats(s, job, work) ? ckpt__saver_write_once(s, job, work) : e;
 }
 

@@ -2637,7 +2637,8 @@ static void test_left_by_lost_machine(void **state) {
     p.saves = 1;
     p.keep = 2;
     tr_run(tr_new(2), save_after_left, &p);
-    assert_string_equal(bucket_names(b), "run%ba1%__0_0.pt run%ba1%__2_0.pt run%ba1%__3_0.pt run%ba2%notes.txt run%ba4%.metadata run%ba4%__0_0.pt run%ba4%__1_0.pt run%ba4%__2_0.pt run%ba4%__3_0.pt "
+    assert_string_equal(bucket_names(b), "run%ba1%__0_0.pt run%ba1%__2_0.pt run%ba1%__3_0.pt run%ba2%notes.txt "
+                        "run%ba4%.metadata run%ba4%__0_0.pt run%ba4%__1_0.pt run%ba4%__2_0.pt run%ba4%__3_0.pt "
                         "run%ba5%.metadata run%ba5%__0_1.pt run%ba5%__1_1.pt run%ba9%__0_0.pt run%latest.pt.symlink");
     bucket_end(b);
 }
