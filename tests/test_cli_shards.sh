@@ -593,6 +593,11 @@ json "names them" "sorted((r['name'], r['stray']) for r in d['removed']) == [('t
 is "gc of them" 0 ./ckpt gc $u
 holds "gc says why" "which its .metadata does not name"
 good "they are gone, the checkpoint is whole" '[ ! -e bucket/twice/__0_1.pt ] && [ ! -e bucket/twice/__7_0.pt ] && diff -r run/ep0-ba20 bucket/twice >/dev/null && rm -r bucket/twice'
+is "cp of a link to a directory" 0 ./ckpt cp $u/run/latest.symlink $u/run/newest.symlink
+good "is its text" 'cmp -s bucket/run/latest.symlink bucket/run/newest.symlink && rm bucket/run/newest.symlink'
+is "put of a directory under the name of a link" 4 ./ckpt put --force run/ep0-ba20 $u/run/latest.symlink
+is "cp of one" 4 ./ckpt cp $u/run/ep0-ba20 $u/run/way.symlink
+good "nothing was put" '[ -f bucket/run/latest.symlink ] && [ ! -e bucket/run/way.symlink ]'
 is "rm of what a .symlink leads to" 4 ./ckpt rm $u/run/ep0-ba30/
 says "rm names the link" "latest.symlink leads to"
 good "it is still there" '[ -e bucket/run/ep0-ba30/.metadata ] && [ -e bucket/run/ep0-ba30/__0_0.pt ]'

@@ -90,6 +90,13 @@ is "put of it under the name of a checkpoint" 0 ./ckpt put texts/best.pt.symlink
 same "sends what it leads to" texts/ep1.pt bucket/texts/best.pt
 is "put of a text under the name of a link" 0 ./ckpt put texts/latest.pt "$bucket/texts/latest.pt.symlink"
 same "sends the text" texts/latest.pt bucket/texts/latest.pt.symlink
+is "put of a checkpoint under the name of a link" 4 ./ckpt put --force texts/ep1.pt "$bucket/texts/latest.pt.symlink"
+says "it says what belongs there" "latest.pt.symlink is to hold the name of a checkpoint"
+same "the link is as it was" texts/latest.pt bucket/texts/latest.pt.symlink
+ln -s ep1.pt texts/way.pt && is "put of a link to one" 4 ./ckpt put texts/way.pt "$bucket/texts/way.pt.symlink"
+printf 'ep1.pt\nep2.pt\n' > texts/two && is "put of two lines" 4 ./ckpt put texts/two "$bucket/texts/way.pt.symlink"
+is "cp of a checkpoint under the name of a link" 4 ./ckpt cp "$bucket/texts/best.pt" "$bucket/texts/way.pt.symlink"
+[ ! -e bucket/texts/way.pt.symlink ] && pass "nothing was put" || fail "nothing was put"
 rm -r linked got.pt
 rm -r texts bucket/texts
 is "ls" 0 ./ckpt ls "$bucket"
@@ -141,6 +148,18 @@ is "get through a link, into a folder" 0 ./ckpt get "$bucket/latest.pt.symlink" 
 same "by that name" a.pt into/latest.pt
 is "cp through a link, behind a slash" 0 ./ckpt cp "$bucket/latest.pt.symlink" "file://$dir/other/"
 same "by that name, too" a.pt other/latest.pt
+is "cp of a link onto itself" 0 ./ckpt cp --force "$bucket/latest.pt.symlink" "$bucket/latest.pt.symlink"
+is "get through it" 0 ./ckpt get --force "$bucket/latest.pt.symlink"
+same "it leads there still" a.pt latest.pt
+is "cp of a link to where it leads nowhere" 4 ./ckpt cp "$bucket/latest.pt.symlink" "file://$dir/mirror/newest.pt.symlink"
+says "it says what it leads to" "leads to copy.pt, which is not where"
+[ ! -e mirror/newest.pt.symlink ] && pass "it is not there" || fail "it is not there"
+is "cp of what it leads to" 0 ./ckpt cp "$bucket/copy.pt" "file://$dir/mirror/copy.pt"
+is "cp of it after that" 0 ./ckpt cp --json "$bucket/latest.pt.symlink" "file://$dir/mirror/newest.pt.symlink"
+same "is the same text" bucket/latest.pt.symlink mirror/newest.pt.symlink
+is "get through the copy" 0 ./ckpt get "file://$dir/mirror/newest.pt"
+same "gets the checkpoint" a.pt newest.pt
+rm -r mirror newest.pt
 rm bucket/latest.pt.symlink
 is "cp down" 0 ./ckpt cp "file://$dir/other/copy.pt" down.pt
 is "cp of two files" 2 ./ckpt cp a.pt b.pt

@@ -1664,13 +1664,45 @@ static char *copy_base(const char *from) {
     return base;
 }
 
-// base: what the object is called where the URI names none.
-static ckpt_err put_object(const char *path, const char *base, const char *uri) {
+// The name that a file holds as a .symlink object does: one line of at most 4096 bytes. NULL: it holds no such thing. To be freed.
+static char *link_in(const char *path) {
+    char text[4098];
+    FILE *f = fopen(path, "rb");
+    size_t n = f != NULL ? fread(text, 1, sizeof text - 1, f) : 0;
+    bool line = n > 0 && n < sizeof text - 1;
+    if (f != NULL) fclose(f);
+    if (n > 0 && text[n - 1] == '\n') n--;
+    if (n > 0 && text[n - 1] == '\r') n--;
+    text[n] = 0;
+    for (size_t i = 0; i < n; i++) line = line && (unsigned char)text[i] >= 0x20 && text[i] != 0x7F;
+    return line && n > 0 ? keep_text(text) : NULL;
+}
+
+static ckpt_err say_no_link(const char *what, const char *object) {
+    char text[9000], a[4096], b[4096];
+    snprintf(text, sizeof text, "%s is to hold the name of a checkpoint, which readers follow, and %s is no such text (one line, at most 4096 bytes): "
+             "give the copy a name that does not end in .symlink", shown(object, a, sizeof a), shown(what, b, sizeof b));
+    return ckpt_set_error(CKPT_ARG, text);
+}
+
+// Refuses to put under a name in .symlink what no reader could follow. What is no file at all is the library's to refuse.
+static ckpt_err check_link(const char *path, const char *called, const char *object) {
+    struct stat st;
+    if (!is_symlink_name(object) || stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return CKPT_OK;
+    char *text = link_in(path);
+    bool good = text != NULL;
+    free(text);
+    return good ? CKPT_OK : say_no_link(called, object);
+}
+
+// base: what the object is called where the URI names none. called: what is put, in sentences.
+static ckpt_err put_object(const char *path, const char *called, const char *base, const char *uri) {
     ckpt_store *s = NULL;
     char *folder, *name;
     cut_uri(uri, &folder, &name);
     const char *object = name[0] == 0 ? base : name;
-    ckpt_err e = open_cut(&s, folder, object);
+    ckpt_err e = check_link(path, called, object);
+    if (e == CKPT_OK) e = open_cut(&s, folder, object);
     if (e == CKPT_OK) e = ckpt_store_put(s, object, path, opt.force);
     ckpt_store_close(s);
     free(folder);
@@ -1681,9 +1713,72 @@ static ckpt_err put_object(const char *path, const char *base, const char *uri) 
 static ckpt_err copy_between(const char *from, const char *base, const char *to) {
     char *spare = spare_path();
     ckpt_err e = fetch_object(from, spare, false);
-    if (e == CKPT_OK) e = put_object(spare, base, to);
+    if (e == CKPT_OK) e = put_object(spare, from, base, to);
     (void)unlink(spare);
     free(spare);
+    return e;
+}
+
+static bool is_link_uri(const char *uri) {
+    char *folder, *name;
+    if (!is_uri(uri)) return false;
+    cut_uri(uri, &folder, &name);
+    bool is = is_symlink_name(name);
+    free(folder);
+    free(name);
+    return is;
+}
+
+// Is there what a link's text names, an object or a directory, seen from one level of a store?
+static ckpt_err find_target(const char *top, const char *text) {
+    ckpt_store *s = NULL;
+    uint64_t size = 0;
+    char *meta = joined(text, META);
+    ckpt_err e = open_store(&s, top);
+    if (e == CKPT_OK) e = ckpt_store_size(s, text, &size);
+    if (e == CKPT_NOT_FOUND) e = ckpt_store_size(s, meta, &size);
+    ckpt_store_close(s);
+    free(meta);
+    return e;
+}
+
+// Will a link at `to` lead anywhere? Its text counts from the top of the bucket, so that under another prefix it names what it named before.
+static ckpt_err check_target(const char *from, const char *to, const char *text) {
+    char said[13000], a[4096], b[4096], *folder, *name;
+    ckpt_err e = CKPT_NOT_FOUND;
+    cut_uri(to, &folder, &name);
+    const char *slash = uri_path(folder), *query = folder + before_query(folder);
+    for (; slash != NULL && slash < query && (e == CKPT_NOT_FOUND || e == CKPT_AUTH); slash = strchr(slash + 1, '/')) {
+        char *top = keep_text(folder);
+        strcpy(top + (slash + 1 - folder), query);
+        e = find_target(top, text);
+        free(top);
+    }
+    free(folder);
+    free(name);
+    if (e != CKPT_NOT_FOUND) return e;
+    snprintf(said, sizeof said, "%s leads to %s, which is not where the copy of the link is to be: copy the checkpoint there first, or put "
+             "a link of its own there, a file that holds the name of a checkpoint in that store", shown(from, a, sizeof a), shown(text, b, sizeof b));
+    return ckpt_set_error(CKPT_ARG, said);
+}
+
+// A .symlink object from store to store, as it is.
+static ckpt_err copy_link(const char *from, const char *to) {
+    ckpt_store *s = NULL;
+    char *name = NULL, *text = NULL, *spare = spare_path();
+    uint64_t size = 0;
+    ckpt_err e = open_object(&s, from, &name);
+    if (e == CKPT_OK) e = ckpt_store_size(s, name, &size);
+    if (e == CKPT_OK && size > 4096) e = say_no_link(from, to);
+    if (e == CKPT_OK) e = ckpt_store_get(s, name, spare, false);
+    if (e == CKPT_OK && (text = link_in(spare)) == NULL) e = say_no_link(from, to);
+    if (e == CKPT_OK) e = check_target(from, to, text);
+    if (e == CKPT_OK) e = put_object(spare, from, name, to);
+    (void)unlink(spare);
+    ckpt_store_close(s);
+    free(spare);
+    free(name);
+    free(text);
     return e;
 }
 
@@ -2170,8 +2265,8 @@ static int copy_shards(const char *from, const char *to, const char *named) {
     uint64_t bytes = 0;
     int files = 0;
     double start = now_monotonic();
-    ckpt_err e = !is_uri(from) ? put_shards(from, place, &bytes, &files) : is_uri(place) ? pass_shards(from, place, &bytes, &files)
-               : get_shards(from, place, &bytes, &files);
+    ckpt_err e = is_link_uri(place) ? say_no_link(from, place) : !is_uri(from) ? put_shards(from, place, &bytes, &files) : is_uri(place)
+               ? pass_shards(from, place, &bytes, &files) : get_shards(from, place, &bytes, &files);
     double seconds = now_monotonic() - start;
     int status = e == CKPT_OK ? EXIT_OK : complain(e);
     if (e == CKPT_OK && opt.json) {
@@ -2204,17 +2299,19 @@ static int try_shards(const char *from, const char *to, const char *named) {
 // A copy from here to there: the outcome, and how many bytes. `named`: how `from` was called, which may be the text of a link.
 static int copy_one(const char *from, const char *to, const char *named) {
     struct stat st;
-    int status = is_uri(from) && names_a_file(from) ? -1 : try_shards(from, to, named);
+    bool link = is_link_uri(from) && is_link_uri(to), file = is_uri(from) && names_a_file(from);
+    int status = link || file ? -1 : try_shards(from, to, named);
     if (status >= 0) return status;
     char *base = copy_base(named), *inside = is_uri(from) && !is_uri(to) && is_dir(to) ? joined(to, base) : NULL;
     const char *target = inside != NULL ? inside : to;
     char a[4096], b[4096], size[32], rate[32];
     uint64_t bytes = 0;
     double start = now_monotonic();
-    ckpt_err e = !is_uri(to) ? fetch_object(from, target, opt.force) : is_uri(from) ? copy_between(from, base, to) : put_object(from, base, to);
+    ckpt_err e = link ? copy_link(from, to) : !is_uri(to) ? fetch_object(from, target, opt.force) : is_uri(from) ? copy_between(from, base, to)
+               : put_object(from, named, base, to);
     double seconds = now_monotonic() - start;
     if (e == CKPT_OK && stat(is_uri(to) ? from : target, &st) == 0) bytes = (uint64_t)st.st_size;
-    if (e == CKPT_NOT_FOUND && is_uri(from) && names_a_file(from)) {        // a link to a directory?
+    if (e == CKPT_NOT_FOUND && file && !link) {         // a link to a directory?
         char said[4096];
         snprintf(said, sizeof said, "%s", ckpt_last_error());
         status = try_shards(from, to, named);
@@ -3680,12 +3777,14 @@ static const command commands[] = {
       "            the same checkpoint\n" },
     { "put", do_put, "--force ",
       "usage: ckpt put [--force] [--json] FILE|DIR URI\n\nCopies a file to a store, whole or not at all. A URI that ends with '/' gets the file's name behind it.\n"
-      "FILE may be a link, or the text that stands for one where there are none; under a name in .symlink the text itself goes.\n"
+      "FILE may be a link, or the text that stands for one where there are none; under a name in .symlink the text itself goes,\n"
+      "and nothing else (status 4).\n"
       "DIR: a directory that many ranks wrote, with all its files, .metadata last. Of two copies to one place at once at most one counts;\n"
       "the other one, or both, end with status 4.\n\n"
       "  --force   replace the object, or the checkpoint there, which counts as long as with ckpt get\n" },
     { "cp", do_cp, "--force ",
-      "usage: ckpt cp [--force] [--json] FROM TO\n\nAs get and put; from one store to another it goes through the folder for temporary files ($TMPDIR).\n\n"
+      "usage: ckpt cp [--force] [--json] FROM TO\n\nAs get and put; from one store to another it goes through the folder for temporary files ($TMPDIR).\n"
+      "To a name in .symlink goes the text of a .symlink object, when what it names is there; anything else is refused (status 4).\n\n"
       "  --force   replace what is there\n" },
     { "pending", do_pending, "",
       "usage: ckpt pending [--json] [DIR]\n\nShows what a staging folder (default: this one), or the hidden one in a folder of checkpoints, holds for upload:\n"
