@@ -177,11 +177,27 @@ is "verify nothing" 3 ./ckpt verify "$bucket/none.pt"
 mkdir slow && head -c 300000000 /dev/zero > slow/huge.pt
 ./ckpt verify "file://$dir/slow/huge.pt" >/dev/null 2>err &
 pid=$!
-while [ -z "$(find tmp -type f)" ] && kill -0 $pid 2>/dev/null; do :; done
+while [ -z "$(find tmp -type f ! -name .lock)" ] && kill -0 $pid 2>/dev/null; do :; done
 kill $pid 2>/dev/null
 wait $pid
 echo "  it ended with $?"
 [ -z "$(ls -A tmp)" ] && pass "nothing is left by who was told to end" || { fail "nothing is left by who was told to end"; ls -lRA tmp; }
+# stopped there, it lives, and others let its folder be; killed, it is gone, and the next one clears that
+./ckpt verify "file://$dir/slow/huge.pt" >/dev/null 2>err &
+pid=$!
+while [ -z "$(find tmp -type f ! -name .lock)" ] && kill -0 $pid 2>/dev/null; do :; done
+kill -STOP $pid 2>/dev/null
+had=$(ls tmp)
+mkdir kept && echo x > kept/.lock && ln -s ../kept tmp/ckpt-tool-1-a1 && mkdir tmp/ckpt-tool-2-a1 tmp/ckpt-tool-3-a1 tmp/ckpt-tool-x-a1
+touch tmp/ckpt-tool-2-a1/huge.pt tmp/ckpt-tool-3-a1/.lock tmp/ckpt-tool-x-a1/.lock && mkdir tmp/ckpt-tool-3-a1/below && touch tmp/ckpt-tool-3-a1/below/huge.pt
+is "verify while another one is stopped" 0 ./ckpt verify "$bucket/run/ep1.pt"
+[ -z "$had" ] || { kill -0 $pid 2>/dev/null && [ -e "tmp/$had" ]; } && pass "the other's folder is there" || fail "the other's folder is there"
+kill -KILL $pid 2>/dev/null
+wait $pid 2>/dev/null
+is "verify when it is killed" 0 ./ckpt verify "$bucket/run/ep1.pt"
+[ "$(ls -A tmp | tr '\n' ' ')" = "ckpt-tool-1-a1 ckpt-tool-2-a1 ckpt-tool-x-a1 " ] && [ -e kept/.lock ] && pass "the next one clears what it has left" ||
+    { fail "the next one clears what it has left"; ls -lRA tmp; }
+rm -rf kept
 rm -rf slow tmp/ckpt-tool* tmp/.ckpt-tool*
 
 is "rm" 0 ./ckpt rm "$bucket/run/ep1.pt" "$bucket/run/a.pt"

@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <math.h>
 #include <pthread.h>
@@ -635,20 +636,95 @@ static ckpt_err explain(ckpt_err e, const char *uri) {
     return is_half_uri(uri) ? say_unfinished(uri) : ckpt_set_error(e, said);
 }
 
-// A folder of our own in the one for temporary files; "" until one is needed, and where none can be made.
+// A folder of our own in the one for temporary files; "" until one is needed, and where none can be made. As long as we live we hold the
+// lock of a file in it: what SIGKILL or the kernel has ended cannot clear its own, and that is free.
+#define SPARE_NAME "ckpt-tool-"
+#define SPARE_LOCK ".lock"
+
 static char     spare_dir[4096];
+static int      spare_lock = -1;
 static sigset_t breaks;
+
+// Takes out of a folder, whose descriptor it closes, everything but one file.
+static void clear_dir(int fd, const char *but) {
+    DIR *d = fdopendir(fd);
+    if (d == NULL) close(fd);
+    for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL; e = readdir(d)) {
+        bool stays = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || (but != NULL && strcmp(e->d_name, but) == 0);
+        if (stays || unlinkat(fd, e->d_name, 0) == 0) continue;
+        int below = openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (below >= 0) clear_dir(below, NULL);
+        (void)unlinkat(fd, e->d_name, AT_REMOVEDIR);
+    }
+    if (d != NULL) closedir(d);
+}
 
 static void clear_spare(void) {
     for (int i = 0; i < 100 && spare_dir[0] != 0 && rmdir(spare_dir) != 0; i++) {      // a download may make one more file meanwhile
-        DIR *d = opendir(spare_dir);
-        for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL; e = readdir(d)) {
-            char path[4400];
-            snprintf(path, sizeof path, "%s/%s", spare_dir, e->d_name);
-            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) (void)unlink(path);
-        }
-        if (d != NULL) closedir(d);
+        char path[4400];
+        int fd = open(spare_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), lock = spare_lock;
+        if (fd >= 0) clear_dir(fd, SPARE_LOCK);
+        spare_lock = -1;
+        if (lock >= 0) close(lock);         // NFS keeps what is open under another name
+        snprintf(path, sizeof path, "%s/" SPARE_LOCK, spare_dir);
+        (void)unlink(path);
     }
+}
+
+static bool take_lock(int fd) {
+    struct flock all;
+    memset(&all, 0, sizeof all);
+    all.l_type = F_WRLCK;
+    all.l_whence = SEEK_SET;
+    return fcntl(fd, F_SETLK, &all) == 0;
+}
+
+// ckpt-tool-PID-TIME
+static bool is_spare_name(const char *name) {
+    size_t n = strlen(SPARE_NAME), pid, at;
+    if (strncmp(name, SPARE_NAME, n) != 0) return false;
+    pid = strspn(name + n, "0123456789");
+    at = pid > 0 && name[n + pid] == '-' ? strspn(name + n + pid + 1, "0123456789abcdef") : 0;
+    return at > 0 && name[n + pid + 1 + at] == 0;
+}
+
+// Removes the folder of a tool of ours that is gone; not one without a lock, which is just being made, or an earlier version's.
+static void clear_dead(int tmp, const char *name) {
+    struct stat st;
+    int dir = openat(tmp, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool ours = dir >= 0 && fstat(dir, &st) == 0 && st.st_uid == geteuid();
+    int lock = ours ? openat(dir, SPARE_LOCK, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
+    if (lock >= 0 && take_lock(lock)) {
+        clear_dir(dir, SPARE_LOCK);
+        dir = openat(tmp, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (dir >= 0) (void)unlinkat(dir, SPARE_LOCK, 0);
+    }
+    if (lock >= 0) close(lock);
+    if (dir >= 0) close(dir);
+    if (lock >= 0) (void)unlinkat(tmp, name, AT_REMOVEDIR);         // not where there is anything in it
+}
+
+static void clear_all_dead(const char *tmp) {
+    DIR *d = opendir(tmp);
+    for (struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL; e = readdir(d)) {
+        if (is_spare_name(e->d_name)) clear_dead(dirfd(d), e->d_name);
+    }
+    if (d != NULL) closedir(d);
+}
+
+// Takes the lock of our folder. False: another tool took us for dead in between, and removes it. Where the file system has no locks
+// nobody takes anybody for that.
+static bool hold_spare(void) {
+    struct stat st;
+    char path[4400];
+    snprintf(path, sizeof path, "%s/" SPARE_LOCK, spare_dir);
+    spare_lock = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (spare_lock < 0) return errno != ENOENT;
+    bool got = take_lock(spare_lock), other = !got && (errno == EAGAIN || errno == EACCES);
+    if (!other && (!got || fstat(spare_lock, &st) != 0 || st.st_nlink > 0)) return true;
+    close(spare_lock);
+    spare_lock = -1;
+    return false;
 }
 
 // Waits for Ctrl-C and the like: what was fetched to be looked at may be many GiB, and nobody would find it.
@@ -663,18 +739,26 @@ static void *on_break(void *unused) {
     return NULL;
 }
 
+static bool name_spare(const char *tmp) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int n = snprintf(spare_dir, sizeof spare_dir, "%s/" SPARE_NAME "%ld-%lx%lx", tmp, (long)getpid(), (unsigned long)t.tv_sec, (unsigned long)t.tv_nsec);
+    bool made = n > 0 && (size_t)n < sizeof spare_dir && mkdir(spare_dir, 0700) == 0;
+    if (!made) spare_dir[0] = 0;
+    return made;
+}
+
 static void make_spare_dir(void) {
     static const int all[] = { SIGINT, SIGTERM, SIGHUP };
     const char *dir = getenv("TMPDIR");
-    struct timespec t;
     pthread_t thread;
-    clock_gettime(CLOCK_REALTIME, &t);
-    int n = snprintf(spare_dir, sizeof spare_dir, "%s/ckpt-tool-%ld-%lx%lx", dir != NULL && dir[0] != 0 ? dir : "/tmp", (long)getpid(),
-                     (unsigned long)t.tv_sec, (unsigned long)t.tv_nsec);
-    if (n < 0 || (size_t)n >= sizeof spare_dir || mkdir(spare_dir, 0700) != 0) {
-        spare_dir[0] = 0;
-        return;
+    if (dir == NULL || dir[0] == 0) dir = "/tmp";
+    clear_all_dead(dir);
+    for (int i = 0; i < 10 && spare_dir[0] == 0; i++) {
+        if (!name_spare(dir)) return;
+        if (!hold_spare()) spare_dir[0] = 0;
     }
+    if (spare_dir[0] == 0) return;
     sigemptyset(&breaks);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         struct sigaction now;
