@@ -1324,6 +1324,53 @@ static void test_fewer_ranks(void **state) {
     assert_true(util_exists(util_join(dir, "ba7-rank0.tar")));
 }
 
+//-- a folder that may only be read ----------------------------------------------------
+
+static int locks_refused;
+static void no_locks(const char *name, const char *path) {
+    if (strcmp(name, "open") != 0 || (!ckpt__txt_ends(path, "lock") && strstr(path, ".ckpt-lock") == NULL)) return;
+    locks_refused++;
+    fault_arm_here("open", EROFS);
+}
+
+static void note_gone(const char *name, uint64_t size, void *user) {
+    (void)size;
+    strcat((char *)user, name);
+    strcat((char *)user, " ");
+}
+
+// What would go can be told without a right to write; nothing goes without it.
+static void test_dry_run_reads(void **state) {
+    char gone[512] = "";
+    (void)state;
+    for (int ranks = 0; ranks < 2; ranks++) {
+        const char *dir = util_temp_dir();
+        for (int rank = 0; rank < 2 && ranks > 0; rank++) make_saves(dir, rank, 1, 3, false, 2);
+        if (ranks == 0) run_end(run_live(dir, CKPT_KEEP_ALL, 3));
+        const char *before = names_in(dir);
+        ckpt_folder *f = look_into(dir);
+        ckpt_gc_desc d;
+        memset(&d, 0, sizeof d);
+        d.num_checkpoints_to_keep = 1;
+        d.removed = note_gone;
+        d.user = gone;
+        locks_refused = 0;
+        for (int dry = 0; dry < 2; dry++) {
+            gone[0] = 0;
+            d.dry_run = dry > 0;
+            fault_set_spy(no_locks);
+            ckpt_err e = ckpt_folder_gc(f, &d);
+            fault_set_spy(NULL);
+            (void)fault_disarm();
+            assert_int_equal(e, dry > 0 ? CKPT_OK : CKPT_AUTH);
+            assert_string_equal(gone, dry == 0 ? "" : ranks == 0 ? "ba1.pt ba2.pt " : "ba1-rank0.tar ba2-rank0.tar ba1-rank1.tar ba2-rank1.tar ");
+        }
+        assert_true(locks_refused > 2);
+        ckpt_folder_close(f);
+        assert_string_equal(names_in(dir), before);
+    }
+}
+
 //-- links and texts -------------------------------------------------------------------
 
 // Where there are no links, `latest` is a text: no checkpoint, but the way to one.
@@ -1585,6 +1632,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_own_and_below),
         cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_dry_run_reads),
         cmocka_unit_test(test_index_unread),
         cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_pinned_best_unlisted),
         cmocka_unit_test(test_pinned_only_unlisted), cmocka_unit_test(test_link_to_what_goes),
