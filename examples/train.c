@@ -296,11 +296,15 @@ static void on_log(ckpt_log_level level, const char *msg, void *user) {
     if (level >= CKPT_LOG_WARN) fprintf(stderr, "ckpt: %s\n", msg);
 }
 
+static const char usage[] = "usage: train [--steps N] [--every N] [--snapshot none|copy|lazy] [--folder DIR] [--remote URI|none] [--text FILE] "
+                            "[--hidden N] [--loss-log FILE] [--quiet]";
+
 static options read_options(int argc, char **argv) {
     options o = { .text = "examples/data/psalms.txt", .folder = "run", .every = 250, .hidden = 448, .snapshot = CKPT_SNAPSHOT_LAZY };
     for (int i = 1; i < argc; i++) {
-        const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
+        const char *a = argv[i], *v = argv[i + 1];     // argv ends with NULL
         if (strcmp(a, "--quiet") == 0) { o.quiet = true; continue; }
+        if (v == NULL) die(usage, "");
         if (strcmp(a, "--text") == 0) o.text = v;
         else if (strcmp(a, "--folder") == 0) o.folder = v;
         else if (strcmp(a, "--remote") == 0) o.remote = v;
@@ -311,8 +315,7 @@ static options read_options(int argc, char **argv) {
         else if (strcmp(a, "--snapshot") == 0 && strcmp(v, "none") == 0) o.snapshot = CKPT_SNAPSHOT_NONE;
         else if (strcmp(a, "--snapshot") == 0 && strcmp(v, "copy") == 0) o.snapshot = CKPT_SNAPSHOT_COPY;
         else if (strcmp(a, "--snapshot") == 0 && strcmp(v, "lazy") == 0) o.snapshot = CKPT_SNAPSHOT_LAZY;
-        else die("usage: train [--steps N] [--every N] [--snapshot none|copy|lazy] [--folder DIR] [--remote URI|none] [--text FILE] "
-                 "[--hidden N] [--loss-log FILE] [--quiet]", "");
+        else die(usage, "");
         i++;
     }
     if (o.every < 1 || o.hidden < 8 || o.hidden > 4096 || o.steps < 0) die("a number is out of range", "");
