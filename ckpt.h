@@ -329,8 +329,8 @@
    Tools.  ckpt ls shows one row per directory of ranks' files. ckpt merge DIR|URI FILE; ckpt split [--whole] [--as .safetensors]
    CKPT N DIR: by rows, or whole tensors with model.safetensors.index.json. get, put and cp bring .metadata last, rm takes
    it first. Directories without .metadata are no checkpoints: the next saver of the folder removes them, or ckpt gc, an
-   hour after their last change, in a store a day (--now: at once, but never one that is being written); in a store it removes
-   ranks' files as well that the .metadata beside them does not name.
+   hour after their last change, in a store a day (--now: at once, but never one that is being written); it removes ranks' files
+   as well that the .metadata beside them does not name, by the same rule.
 
    What it costs, counted with this code by tests/test_sim_ranks.c from 64 to 4,096 ranks (sharded, one folder; times at -O2 on
    one core). Per rank nothing grows with the number of ranks but what rank 0 tells all; rank 0's work grows with all pieces.
@@ -1298,17 +1298,18 @@ typedef struct ckpt_gc_desc {
     void       *user;
 } ckpt_gc_desc;
 
-// Tidies a folder: deletes the hidden files of killed savers, what the rules above let go, and directories that a
-// save of many ranks left unfinished an hour ago or earlier and that no living process writes to; brings the index
-// up to what is there, and leads links that lead nowhere, or to a damaged one, to the newest checkpoint that
-// verifies. Pinned ones stay, also one that has lost its .metadata; and foreign files, and copies: what no saver has
-// noted neither goes by the rules nor counts for them, but where the index is lost. No checkpoint is deleted unless one
-// that stays verifies (CKPT_CORRUPT); those newer than that are found to be damaged, and do not count for the rules (a
-// dry run looks at none). Where ranks have tarballs of their own nothing goes of any rank before the newest save that stays
-// with all was found to verify with each. And none that a ckpt_convert just puts another in place of: a warning says so.
-// CKPT_EXISTS: a saver has the folder open, or, where ranks have tarballs of their own, another of these calls is at work
-// there (else it is waited for, as by ckpt_folder_remove). CKPT_ARG: all checkpoints are of other runs below; nothing of
-// theirs was touched. CKPT_IO, CKPT_NET as of ckpt_folder_remove.
+// Tidies a folder: deletes the hidden files of killed savers, what the rules above let go, and directories that a save
+// of many ranks left unfinished an hour ago or earlier and that no living process writes to, and such files of ranks as
+// the .metadata beside them does not name; brings the index up to what is there, and leads links that lead nowhere, or
+// to a damaged one, to the newest checkpoint that verifies. Pinned ones stay, also one that has lost its .metadata; and
+// foreign files, and copies: what no saver has noted neither goes by the rules nor counts for them, but where the index
+// is lost. No checkpoint is deleted unless one that stays verifies (CKPT_CORRUPT); those newer than that are found to be
+// damaged, and do not count for the rules (a dry run looks at none). Where ranks have tarballs of their own nothing goes
+// of any rank before the newest save that stays with all was found to verify with each. And none that a ckpt_convert
+// just puts another in place of: a warning says so. CKPT_EXISTS: a saver has the folder open, or, where ranks have
+// tarballs of their own, another of these calls is at work there (else it is waited for, as by ckpt_folder_remove).
+// CKPT_ARG: all checkpoints are of other runs below; nothing of theirs was touched. CKPT_IO, CKPT_NET as of
+// ckpt_folder_remove.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_gc(ckpt_folder *f, const ckpt_gc_desc *desc);
 // NULL is fine.
 CKPT__DECL void     ckpt_folder_close(ckpt_folder *f);
@@ -61718,15 +61719,20 @@ static ckpt_err ckpt__folder_sweep(const ckpt__folder_change *c) {
     return e;
 }
 
-// Directories without .metadata, each once.
-typedef struct ckpt__folder_halves { const ckpt__index *ix; ckpt__buf names; ckpt__folder_dir last; } ckpt__folder_halves;
+// Directories without .metadata, or those with one, each once.
+typedef struct ckpt__folder_halves {
+    const ckpt__index *ix;
+    ckpt__buf          names;
+    ckpt__folder_dir   last;
+    bool               finished;
+} ckpt__folder_halves;
 
 static ckpt_err ckpt__folder_note_half(const char *name, const ckpt__os_info *info, void *user) {
     ckpt__folder_halves *h = (ckpt__folder_halves *)user;
     bool ranks = false, known = false;
     if (!info->is_file || !ckpt__index_name_ok(name)) return CKPT_OK;
     ckpt_err e = ckpt__folder_rank_line(h->ix, name, &h->last, &ranks);
-    if (e != CKPT_OK || !ranks || h->last.finished) return e;
+    if (e != CKPT_OK || !ranks || h->last.finished != h->finished) return e;
     for (size_t at = 0; at < h->names.len && !known; at += strlen(h->names.data + at) + 1)
         known = strcmp(h->names.data + at, h->last.name.data) == 0;
     if (!known) ckpt__buf_add(&h->names, h->last.name.data, h->last.name.len + 1);
@@ -61790,6 +61796,107 @@ static ckpt_err ckpt__folder_sweep_halves(ckpt__folder_change *c) {
         }
         ckpt__folder_many_free(&m);
         if (e == CKPT_OK && ours && !c->gc->dry_run) e = ckpt__folder_delete_many(c, name, 0);
+    }
+    ckpt__buf_free(&h.names);
+    ckpt__buf_free(&h.last.name);
+    ckpt__buf_free(&dir);
+    return e;
+}
+
+// Is it a file of a rank that the .metadata does not name? A split, or a save of the same name, was killed there.
+static bool ckpt__folder_is_stray(const ckpt__shard_meta *meta, const char *name) {
+    if (!ckpt__index_is_rank_file(name)) return false;
+    for (size_t i = 0; i < meta->file_count; i++) if (strcmp(meta->files[i].name, name) == 0) return false;
+    return true;
+}
+
+static bool ckpt__folder_has_strays(const ckpt__shard_meta *meta, const ckpt__folder_many *m) {
+    for (size_t at = 0; at < m->names.len; at += strlen(m->names.data + at) + 1) {
+        if (ckpt__folder_is_stray(meta, m->names.data + at)) return true;
+    }
+    return false;
+}
+
+// line: the name of the directory's .metadata.
+static ckpt_err ckpt__folder_delete_strays(const ckpt__folder_change *c, const char *line, ckpt__folder_many *m,
+                                           const ckpt__shard_meta *meta) {
+    ckpt__os_info info;
+    ckpt__buf told;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&told, &c->f->allocator);
+    for (size_t at = 0; at < m->names.len && e == CKPT_OK; at += strlen(m->names.data + at) + 1) {
+        const char *name = m->names.data + at;
+        if (!ckpt__folder_is_stray(meta, name)) continue;
+        m->path.len = told.len = 0;
+        ckpt__os_path_join(&m->path, m->dir, name);
+        ckpt__buf_add(&told, line, (size_t)(ckpt__os_path_base(line) - line));
+        ckpt__buf_text(&told, name);
+        (void)ckpt__buf_cstr(&told);
+        e = told.err != CKPT_OK ? told.err : m->path.err;
+        if (e == CKPT_OK) e = ckpt__os_lstat(ckpt__buf_cstr(&m->path), &info);
+        if (e == CKPT_OK && !c->gc->dry_run) e = ckpt__os_remove(m->path.data);
+        if (e == CKPT_OK) ckpt__folder_tell(c, told.data, info.size);
+        if (e == CKPT_NOT_FOUND) e = CKPT_OK;
+    }
+    ckpt__buf_free(&told);
+    return e;
+}
+
+// With the lock of splits: one that ends meanwhile has other files, and says so in a .metadata of its own. What stays for that
+// is not worth a warning.
+static ckpt_err ckpt__folder_clear_strays(const ckpt__folder_change *c, const char *line, ckpt__folder_many *m,
+                                          const ckpt__shard_meta *meta, size_t seen) {
+    ckpt__buf lock;
+    ckpt_logger log = c->f->logger;
+    int fd = -1;
+    bool stays = false;
+    ckpt__buf_init(&lock, &c->f->allocator);
+    ckpt__buf_fmt(&lock, "%s" CKPT__FOLDER_SPLIT, m->dir);
+    memset(&c->f->logger, 0, sizeof c->f->logger);
+    ckpt_err e = lock.err != CKPT_OK ? lock.err : ckpt__folder_check_split(c, m->dir, &stays);
+    c->f->logger = log;
+    if (e == CKPT_OK && !c->gc->dry_run && !stays) stays = ckpt__os_lock(&fd, ckpt__buf_cstr(&lock)) == CKPT_EXISTS;
+    stays = stays || ckpt__folder_listing(c, m->dir) != seen;
+    if (e == CKPT_OK && !stays) e = ckpt__folder_delete_strays(c, line, m, meta);
+    ckpt__folder_unlock(fd, &lock);
+    return e;
+}
+
+// What of it cannot be read stays as it is.
+static ckpt_err ckpt__folder_sweep_dir(const ckpt__folder_change *c, const char *line, const char *dir) {
+    const ckpt_allocator *a = &c->f->allocator;
+    ckpt__folder_many m;
+    ckpt__shard_meta meta;
+    ckpt__shard_place place;
+    memset(&place, 0, sizeof place);
+    place.folder = dir;
+    size_t seen = ckpt__folder_listing(c, dir);
+    ckpt_err e = ckpt__folder_many_look(&m, dir, a);
+    bool old = c->gc->unfinished_now || ckpt__os_time() - m.touched > CKPT__FOLDER_HOUR;
+    if (e == CKPT_OK && m.listed && !m.busy && old && seen != 0 && ckpt__shard_open(&meta, a, &place) == CKPT_OK) {
+        if (ckpt__folder_has_strays(&meta, &m)) e = ckpt__folder_clear_strays(c, line, &m, &meta, seen);
+        ckpt__shard_free(&meta);
+    }
+    ckpt__folder_many_free(&m);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
+// Deletes the files of ranks that no .metadata beside them names, but where somebody may be writing, or all of it leaves.
+static ckpt_err ckpt__folder_sweep_finished(const ckpt__folder_change *c) {
+    ckpt__folder_halves h;
+    ckpt__buf dir;
+    memset(&h, 0, sizeof h);
+    h.ix = c->ix;
+    h.finished = true;
+    ckpt__buf_init(&h.last.name, &c->f->allocator);
+    ckpt__buf_init(&h.names, &c->f->allocator);
+    ckpt__buf_init(&dir, &c->f->allocator);
+    ckpt_err e = ckpt__index_walk_own(c->ix, ckpt__folder_note_half, &h);
+    for (size_t at = 0; at < h.names.len && e == CKPT_OK; at += strlen(h.names.data + at) + 1) {
+        int line = ckpt__index_find(c->ix, h.names.data + at);
+        if (line >= 0 && c->ix->lines[line].leaves) continue;
+        ckpt__folder_path(&dir, c->ix, h.names.data + at);
+        e = dir.err != CKPT_OK ? dir.err : ckpt__folder_sweep_dir(c, h.names.data + at, dir.data);
     }
     ckpt__buf_free(&h.names);
     ckpt__buf_free(&h.last.name);
@@ -61902,6 +62009,7 @@ static ckpt_err ckpt__folder_gc_run(ckpt__folder_change *c, const ckpt__index_ru
     bool news = false;
     ckpt_err e = ckpt__folder_gc_choose(c, rule, false, &n);
     if (e == CKPT_OK && c->rank == 0) e = ckpt__folder_sweep_halves(c);
+    if (e == CKPT_OK && c->rank == 0) e = ckpt__folder_sweep_finished(c);
     if (e == CKPT_OK && c->rank == 0) e = c->going.err != CKPT_OK ? c->going.err : ckpt__folder_sweep(c);
     if (e != CKPT_OK) return e;
     // One that is found to be damaged now is none of those that the rule lets stay: an older one stays in its place.

@@ -649,6 +649,57 @@ static void test_gc_unfinished(void **state) {
     ckpt_folder_close(f);
 }
 
+static char strays[256];
+static void note_stray(const char *name, uint64_t size, void *user) {
+    (void)size;
+    (void)user;
+    strcat(strcat(strays, name), " ");
+}
+
+// What a killed split, or one with more ranks, has left beside a checkpoint.
+static void test_gc_strays(void **state) {
+    (void)state;
+    const char *dir = make_folder(2, ".pt"), *files[] = { ".metadata", "__0_0.pt", "__1_0.pt", "__0_48.pt", "__7_0.pt" };
+    ckpt_gc_desc g;
+    memset(&g, 0, sizeof g);
+    g.removed = note_stray;
+    util_write_text(util_join(dir, "ep1/__0_48.pt"), "cut off");
+    util_write_text(util_join(dir, "ep1/__7_0.pt"), "cut off");
+    util_write_text(util_join(dir, "ep1/__notes.pt"), "mine");
+    ckpt_folder *f = look(dir);
+    for (int i = 0; i < 5; i++) {                   // as long as one of them is young
+        ok(ckpt_folder_gc(f, &g));
+        assert_string_equal(strays, "");
+        old(dir, util_fmt("ep1/%s", files[i]));
+    }
+    const char *lock = util_join(dir, "ep1" CKPT__FOLDER_SPLIT);
+    int fd = -1;
+    ok(ckpt__os_lock(&fd, lock));
+    pid_t child = fork();
+    if (child == 0) _exit(ckpt_folder_gc(f, &g) != CKPT_OK || !util_exists(util_join(dir, "ep1/__7_0.pt")));
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);                    // a split comes to its end there
+    ckpt__os_unlock(fd, lock);
+    for (int dry = 1; dry >= 0; dry--) {
+        strays[0] = 0;
+        g.dry_run = dry > 0;
+        ok(ckpt_folder_gc(f, &g));
+        bool all = strcmp(strays, "ep1/__0_48.pt ep1/__7_0.pt ") == 0 || strcmp(strays, "ep1/__7_0.pt ep1/__0_48.pt ") == 0;
+        if (!all) fail_msg("%s went", strays);
+        assert_int_equal(util_exists(util_join(dir, "ep1/__7_0.pt")), dry);
+        assert_int_equal(util_exists(util_join(dir, "ep1/__0_48.pt")), dry);
+    }
+    assert_true(util_exists(util_join(dir, "ep1/__notes.pt")) && util_exists(util_join(dir, "ep1/__1_0.pt")));
+    strays[0] = 0;
+    ok(ckpt_folder_gc(f, &g));
+    assert_string_equal(strays, "");
+    ckpt_folder_close(f);
+    f = look(dir);
+    ok(ckpt_folder_verify(f, ckpt_folder_find(f, "ep1")));
+    ckpt_folder_close(f);
+}
+
 // What is pinned stays also when its .metadata is lost, until somebody lets it go.
 static void test_pinned_without_listing(void **state) {
     (void)state;
@@ -1374,7 +1425,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_gone_while_open), cmocka_unit_test(test_gone_while_converted), cmocka_unit_test(test_moves_on),
     cmocka_unit_test(test_gone_when_pinned), cmocka_unit_test(test_gone_while_listed),
     cmocka_unit_test(test_moved_elsewhere),
-    cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_pinned_without_listing),
+    cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_gc_strays), cmocka_unit_test(test_pinned_without_listing),
     cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
     cmocka_unit_test(test_split_beside_model), cmocka_unit_test(test_remove_beside_model),
     cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
