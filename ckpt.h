@@ -16891,8 +16891,10 @@ static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckp
 
 enum { CKPT__INDEX_DEPTH = 16, CKPT__INDEX_NAME_MAX = 4096, CKPT__INDEX_LEVEL_MAX = 255, CKPT__INDEX_EDITIONS = 99999999,
        CKPT__INDEX_STALE = 1000, CKPT__INDEX_ENDING = 24,
-       CKPT__INDEX_MADE_UP = 10000000,    // editions from here on are made up
-       CKPT__INDEX_COUNTED = 16 };      // those before it that are looked for beside such a one
+       CKPT__INDEX_MADE_UP = 10000000,  // editions from here on are made up
+       CKPT__INDEX_COUNTED = 16,        // those before it that are looked for beside such a one
+       CKPT__INDEX_BATCH = 16 };        // lines that leave at a time: who is killed while he deletes their files leaves no more
+                                        // without one, and what has none nobody takes for this run's again: it may be a copy
 
 static const uint64_t CKPT__INDEX_NUMBERS = (uint64_t)1 << 62;         // numbers of saves are below it
 
@@ -50378,6 +50380,37 @@ static size_t ckpt__saver_spare_pinned(ckpt_saver *s, ckpt__index *gone) {
     return before - gone->count;
 }
 
+// Takes a batch of `gone` from the index and deletes its files: no room for that index is no reason not to, as a line whose file
+// is gone does no harm.
+static ckpt_err ckpt__saver_retire_some(ckpt_saver *s, const ckpt__index *gone, size_t from, bool later) {
+    ckpt__index some = *gone;
+    some.lines += from;
+    some.count -= from;
+    if (some.count > CKPT__INDEX_BATCH) some.count = CKPT__INDEX_BATCH;
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t i = 0; i < some.count; i++) {
+        int at = ckpt__index_find(&s->index, some.lines[i].name);
+        if (at >= 0) ckpt__index_drop(&s->index, (size_t)at);
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    ckpt_err e = ckpt__saver_write_index(s);
+    return e == CKPT_OK || e == CKPT_NO_SPACE ? ckpt__saver_retire(s, &some, later, false) : e;
+}
+
+// Many go at once where the rule is lower than it was: these are in the index again until their turn comes. What cannot be
+// deleted does not stop the others.
+static ckpt_err ckpt__saver_retire_many(ckpt_saver *s, const ckpt__index *gone, bool later) {
+    ckpt__error_record first;
+    first.code = CKPT_OK;
+    if (gone->count <= CKPT__INDEX_BATCH) return ckpt__saver_retire(s, gone, later, false);
+    ckpt__saver_put_back(s, gone);
+    for (size_t at = 0; at < gone->count; at += CKPT__INDEX_BATCH) {
+        ckpt_err e = ckpt__saver_retire_some(s, gone, at, later);
+        if (e != CKPT_OK && first.code == CKPT_OK) ckpt__error_take(&first);
+    }
+    return ckpt__error_put(&first);
+}
+
 // Deletes what rotation has let go of, but for what was pinned since the index was written without it: that may be minutes ago.
 // Below the index's lock, so that a pin comes before the deletion, or finds no file. With the turn.
 static ckpt_err ckpt__saver_retire_unpinned(ckpt_saver *s, ckpt__index *gone, bool later) {
@@ -50386,7 +50419,7 @@ static ckpt_err ckpt__saver_retire_unpinned(ckpt_saver *s, ckpt__index *gone, bo
     if (e != CKPT_OK) return e;
     e = ckpt__saver_merge(s);
     if (e == CKPT_OK && ckpt__saver_spare_pinned(s, gone) > 0) e = ckpt__saver_write_index(s);
-    if (e == CKPT_OK) e = ckpt__saver_retire(s, gone, later, false);
+    if (e == CKPT_OK) e = ckpt__saver_retire_many(s, gone, later);
     ckpt__index_unlock(&s->index);
     return e;
 }
@@ -61366,16 +61399,36 @@ static ckpt_err ckpt__folder_delete(const ckpt__folder_change *c, const ckpt__in
     return e == CKPT_NOT_FOUND ? CKPT_OK : e;
 }
 
-// Carries out what the marks say: links first, then the index, the files last. Where the disk has no room for an index, they must
-// go before it: a line whose file is gone does no harm. must_verify: one of those that stay must, which was looked for already.
-static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
+// Takes the oldest of what leaves from the index, and deletes their files then. Where the disk has no room for an index, they
+// must go before it: a line whose file is gone does no harm. *more: others may be left.
+static ckpt_err ckpt__folder_retire_some(const ckpt__folder_change *c, bool noted, bool *more) {
     ckpt__index gone;
+    ckpt_err e = ckpt__index_init(&gone, &c->f->allocator, c->f->index.folder);
+    for (size_t i = 0; i < c->ix->count && gone.count < CKPT__INDEX_BATCH && e == CKPT_OK; ) {
+        if (!c->ix->lines[i].leaves) { i++; continue; }
+        e = ckpt__index_insert(&gone, gone.count, &c->ix->lines[i]);
+        if (e == CKPT_OK) ckpt__index_drop(c->ix, i);
+    }
+    *more = gone.count == CKPT__INDEX_BATCH;
+    if (e == CKPT_OK) ckpt__index_settle(c->ix);
+    if (e == CKPT_OK && noted) e = ckpt__index_write(c->ix);
+    bool full = e == CKPT_NO_SPACE && gone.count > 0;
+    if (full) e = CKPT_OK;
+    for (size_t i = 0; i < gone.count && e == CKPT_OK; i++) e = ckpt__folder_delete(c, &gone.lines[i]);
+    if (e == CKPT_OK && full) e = ckpt__index_write(c->ix);
+    if (e == CKPT_NO_SPACE && full && *more) e = CKPT_OK;               // the next may make the room
+    ckpt__index_free(&gone);
+    return e;
+}
+
+// Carries out what the marks say: links first, then the index, the files last, a batch at a time. must_verify: one of those that
+// stay must, which was looked for already.
+static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     ckpt__folder_links own;
     bool moves = false, again = false, finds = c->links == NULL;
-    ckpt_err e = ckpt__index_init(&gone, &c->f->allocator, c->f->index.folder);
-    ckpt_err found = finds ? ckpt__folder_find_links(&own, c->f, true) : CKPT_OK;
+    size_t stay = 0;
+    ckpt_err e = finds ? ckpt__folder_find_links(&own, c->f, true) : CKPT_OK;
     if (finds) c->links = &own;
-    if (e == CKPT_OK) e = found;
     if (e == CKPT_OK) e = ckpt__folder_mark_links(c, &moves);
     if (e == CKPT_OK && moves && !must_verify) e = ckpt__folder_find_successor(c, &again);
     if (e == CKPT_OK && must_verify && c->successor.len == 0)
@@ -61388,21 +61441,11 @@ static ckpt_err ckpt__folder_retire(ckpt__folder_change *c, bool must_verify) {
     }
     if (e == CKPT_OK && again) e = ckpt__folder_mark_links(c, &moves);
     if (e == CKPT_OK) e = ckpt__folder_move_links(c);
-    for (size_t i = 0; i < c->ix->count && e == CKPT_OK; ) {
-        if (!c->ix->lines[i].leaves) { i++; continue; }
-        e = ckpt__index_insert(&gone, gone.count, &c->ix->lines[i]);
-        if (e == CKPT_OK) ckpt__index_drop(c->ix, i);
-    }
-    if (e == CKPT_OK) ckpt__index_settle(c->ix);
-    bool noted = !c->ix->lost || (c->ix->count > 0 && (!c->ix->flat || c->gc != NULL));
-    if (e == CKPT_OK && noted) e = ckpt__index_write(c->ix);
-    bool full = e == CKPT_NO_SPACE && gone.count > 0;
-    if (full) e = CKPT_OK;
-    for (size_t i = 0; i < gone.count && e == CKPT_OK; i++) e = ckpt__folder_delete(c, &gone.lines[i]);
-    if (e == CKPT_OK && full) e = ckpt__index_write(c->ix);
+    for (size_t i = 0; i < c->ix->count; i++) stay += !c->ix->lines[i].leaves;
+    bool noted = !c->ix->lost || (stay > 0 && (!c->ix->flat || c->gc != NULL));
+    for (bool more = true; more && e == CKPT_OK;) e = ckpt__folder_retire_some(c, noted, &more);
     if (finds) ckpt__folder_free_links(c->links);
     if (finds) c->links = NULL;
-    ckpt__index_free(&gone);
     return e;
 }
 

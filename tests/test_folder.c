@@ -1622,9 +1622,73 @@ static void test_tool_among_ranks(void **state) {
     ok(tidy(dir, 1));
 }
 
+//-- killed while many go ------------------------------------------------------------
+
+static void die_removing(const char *name, uint64_t size, void *user) {
+    (void)name, (void)size, (void)user;
+    _exit(7);
+}
+
+static void die_unlinking(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (path != NULL && strcmp(name, "unlink") == 0 && strcmp(ckpt__os_path_base(path), "ba1.pt") == 0) _exit(7);
+}
+
+// How many are in the folder and not in its index.
+static int unlisted_in(const char *dir, int last) {
+    ckpt_allocator plain = { NULL, NULL };
+    ckpt__index ix;
+    int n = 0;
+    ok(ckpt__index_init(&ix, &plain, dir));
+    ok(ckpt__index_load(&ix));
+    for (int i = 1; i <= last; i++) {
+        const char *name = util_fmt("ba%d.pt", i);
+        n += util_exists(util_join(dir, name)) && ckpt__index_find(&ix, name) < 0;
+    }
+    ckpt__index_free(&ix);
+    return n;
+}
+
+// Who is killed while he deletes many leaves few that have no line: what has none may be a copy, and nothing that tidies deletes it.
+static void test_killed_while_many_go(void **state) {
+    (void)state;
+    enum { LAST = 40 };
+    for (int k = 0; k < 2; k++) {           // 0: gc; 1: a saver whose rule is lower than before
+        const char *dir = util_temp_dir();
+        int status = 0;
+        run_end(run_live(dir, CKPT_KEEP_ALL, LAST));
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0 && k == 0) {
+            ckpt_gc_desc d;
+            memset(&d, 0, sizeof d);
+            d.num_checkpoints_to_keep = 3;
+            d.removed = die_removing;
+            (void)ckpt_folder_gc(look_into(dir), &d);
+        } else if (child == 0) {
+            run *r = run_new(dir);
+            ckpt_timestamp t;
+            r->d.num_checkpoints_to_keep = 3;
+            r->d.snapshot = CKPT_SNAPSHOT_NONE;
+            fault_watch = die_unlinking;
+            if (ckpt_saver_open(&r->s, &r->d) == CKPT_OK && ckpt_saver_resume(r->s, &t) == CKPT_OK) run_save(r, LAST + 1);
+        }
+        if (child == 0) _exit(1);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 7);
+        assert_in_range(unlisted_in(dir, LAST), 1, CKPT__INDEX_BATCH);
+        ok(tidy(dir, 3));
+        assert_in_range(unlisted_in(dir, LAST), 0, CKPT__INDEX_BATCH);
+        for (int i = CKPT__INDEX_BATCH + 1; i <= LAST - 3; i++) assert_false(util_exists(util_join(dir, util_fmt("ba%d.pt", i))));
+        check_file(util_join(dir, util_fmt("ba%d.pt", LAST)), LAST);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_while_many_go),
         cmocka_unit_test(test_read_once), cmocka_unit_test(test_damaged_while_tidying), cmocka_unit_test(test_runs_below), cmocka_unit_test(test_tool_among_ranks),
         cmocka_unit_test(test_tools_are_waited_for),
         cmocka_unit_test(test_gone_elsewhere),
