@@ -1252,7 +1252,8 @@ typedef struct ckpt_folder ckpt_folder;
 // Looks at what the folder holds: its index, and the files that the index does not know. Changes nothing; a
 // saver may be at work.
 // CKPT_NOT_FOUND: no such folder. The object belongs to one thread at a time and is a view of the moment of
-// opening.
+// opening. A file that bears a checkpoint's name and may not be read, and a folder below that may not be listed, are
+// entries too, foreign ones: they do not verify.
 // A folder below it that has an index or a saver's lock is another run's. What lies there is listed and can be
 // verified; all that changes something leaves it to that folder, which must be opened for it.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_open(ckpt_folder **out, const ckpt_folder_desc *desc);
@@ -17600,8 +17601,18 @@ static bool ckpt__index_has_mark(const ckpt__index_names *names) {
 // the folders of other runs, which have their own savers, indexes and locks. Such a walk is of who changes things: of what cannot
 // be looked at for the moment it tells, as neither file, directory nor link, and the thread's last sentence says why. ALL, it is
 // of who may miss nothing: so it tells, in all folders, and of directories that can be looked at but not listed; whoever is told
-// judges whether that may be a directory he needs.
-enum { CKPT__INDEX_DIRS = 1, CKPT__INDEX_OWN = 2, CKPT__INDEX_ALL = 4 };
+// judges whether that may be a directory he needs. SHUT, it tells in the same way of those that permissions keep shut.
+enum { CKPT__INDEX_DIRS = 1, CKPT__INDEX_OWN = 2, CKPT__INDEX_ALL = 4, CKPT__INDEX_SHUT = 8 };
+
+// Tells of a directory that cannot be listed, by its relative name.
+static ckpt_err ckpt__index_tell_unseen(ckpt__buf *rel, const char *dir,
+                                        ckpt_err (*each)(const char *name, const ckpt__os_info *info, void *user), void *user) {
+    ckpt__os_info unseen;
+    memset(&unseen, 0, sizeof unseen);
+    rel->len = 0;
+    ckpt__buf_text(rel, dir);
+    return rel->err != CKPT_OK ? rel->err : each(ckpt__buf_cstr(rel), &unseen, user);
+}
 
 // Lists the regular files and the links below the folder, down to `depth` levels of directories, as relative names; links are not
 // followed. each: called for every one, hidden ones too.
@@ -17623,14 +17634,12 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
         path.len = 0;
         ckpt__os_path_join(&path, folder, queue.data + dir);
         e = ckpt__os_list(queue.data[dir] == 0 ? folder : ckpt__buf_cstr(&path), ckpt__index_collect, &names);
-        if ((e == CKPT_NOT_FOUND || e == CKPT_AUTH) && level > 1) e = CKPT_OK;      // gone meanwhile; lost+found
-        if (e != CKPT_OK && e != CKPT_NOMEM && level > 1 && (how & CKPT__INDEX_ALL) != 0) {
-            ckpt__os_info unseen;
-            memset(&unseen, 0, sizeof unseen);
+        int asked = e == CKPT_AUTH ? (int)CKPT__INDEX_SHUT : (int)CKPT__INDEX_ALL;
+        if (e == CKPT_NOT_FOUND && level > 1) e = CKPT_OK;                          // gone meanwhile
+        if (e == CKPT_AUTH && level > 1 && (how & CKPT__INDEX_SHUT) == 0) e = CKPT_OK;      // lost+found
+        if (e != CKPT_OK && e != CKPT_NOMEM && level > 1 && (how & asked) != 0) {
             names.count = 0;                                                        // of some that came before it failed
-            rel.len = 0;
-            ckpt__buf_text(&rel, queue.data + dir);
-            e = rel.err != CKPT_OK ? rel.err : each(ckpt__buf_cstr(&rel), &unseen, user);
+            e = ckpt__index_tell_unseen(&rel, queue.data + dir, each, user);
         }
         if (e == CKPT_OK && (how & CKPT__INDEX_OWN) != 0 && level > 1 && ckpt__index_has_mark(&names)) names.count = 0;
         const char *p = names.text.data;
@@ -17642,6 +17651,10 @@ static ckpt_err ckpt__index_walk_all(const ckpt_allocator *a, const char *folder
             ckpt__os_path_join(&path, folder, ckpt__buf_cstr(&rel));
             if (rel.err != CKPT_OK || path.err != CKPT_OK) break;
             ckpt_err seen = ckpt__os_lstat(ckpt__buf_cstr(&path), &info);
+            if (seen == CKPT_AUTH && level > 1 && (how & CKPT__INDEX_SHUT) != 0) {  // all names in it, and nothing else
+                e = ckpt__index_tell_unseen(&rel, queue.data + dir, each, user);
+                break;
+            }
             bool unseen = seen != CKPT_OK && seen != CKPT_NOT_FOUND && seen != CKPT_AUTH &&
                           (how & (CKPT__INDEX_OWN | CKPT__INDEX_ALL)) != 0;
             if (seen != CKPT_OK && !unseen) continue;                       // so is this
@@ -60320,6 +60333,29 @@ static ckpt_err ckpt__folder_is_link_text(const ckpt__index *ix, const char *nam
     return e;
 }
 
+// A directory that may not be looked into could hold anything: it is shown, and does not verify. Of one that the index knows, its
+// lines say so; one that a file system keeps for itself holds no run.
+static ckpt_err ckpt__folder_enter_shut(ckpt__index *ix, const char *name) {
+    ckpt__index_line line;
+    ckpt__os_info info;
+    ckpt__buf path;
+    size_t n = strlen(name);
+    bool known = !ckpt__index_name_ok(name) || strcmp(ckpt__os_path_base(name), "lost+found") == 0;
+    for (size_t i = 0; i < ix->count && !known; i++)
+        known = strncmp(ix->lines[i].name, name, n) == 0 && ix->lines[i].name[n] == '/';
+    if (known) return CKPT_OK;
+    memset(&line, 0, sizeof line);
+    ckpt__buf_init(&path, &ix->allocator);
+    ckpt__index_path(&path, ix, name);
+    ckpt_err e = path.err;
+    bool there = e == CKPT_OK && ckpt__os_lstat(path.data, &info) == CKPT_OK && info.is_dir;
+    ckpt__buf_free(&path);
+    if (!there) return e;
+    memcpy(&line.name, &name, sizeof line.name);
+    line.saved_at = info.mtime;
+    return ckpt__index_insert(ix, ckpt__index_place(ix, &line), &line);
+}
+
 typedef struct ckpt__folder_search { ckpt__index *ix; ckpt__folder_dir last; } ckpt__folder_search;
 
 // Adds a file that the index does not know. A compressed one would have to be unpacked to be asked, so only its name speaks.
@@ -60328,6 +60364,7 @@ static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *inf
     ckpt__index *ix = search->ix;
     const char *base = ckpt__os_path_base(name);
     bool taken = false;
+    if (!info->is_file && !info->is_link) return ckpt__folder_enter_shut(ix, name);
     if (!info->is_file || info->size == 0 || !ckpt__index_name_ok(name)) return CKPT_OK;
     if (ckpt__txt_ends(name, ".symlink")) return CKPT_OK;       // a store over this folder has put it there
     ckpt_err many = ckpt__folder_consider_many(ix, name, info, &search->last, &taken);
@@ -60358,10 +60395,11 @@ static ckpt_err ckpt__folder_consider(const char *name, const ckpt__os_info *inf
             line.number = ckpt__index_number_of(&f->toc);
             ckpt__file_close(f);
         }
-        // A damaged checkpoint should be seen, an image or a log should not.
-        if (e == CKPT_CORRUPT && ckpt__file_guess_name(name) != CKPT__GUESS_NONE) {
+        // A damaged checkpoint should be seen, and one that cannot be read; an image or a log should not.
+        bool unread = e == CKPT_CORRUPT || e == CKPT_AUTH || e == CKPT_IO || e == CKPT_NET;
+        if (unread && ckpt__file_guess_name(name) != CKPT__GUESS_NONE) {
             readable = true;
-            line.state = CKPT__INDEX_DAMAGED;
+            if (e == CKPT_CORRUPT) line.state = CKPT__INDEX_DAMAGED;
         }
     }
     line.owned = ours && ckpt__index_can_hold(name);
@@ -60705,7 +60743,8 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     memset(&search, 0, sizeof search);
     search.ix = &f->index;
     ckpt__buf_init(&search.last.name, &f->allocator);
-    e = ckpt__index_walk(&f->allocator, f->index.folder, ckpt__index_depth(&f->index), ckpt__folder_consider, &search);
+    e = ckpt__index_walk_all(&f->allocator, f->index.folder, ckpt__index_depth(&f->index), CKPT__INDEX_SHUT,
+                             ckpt__folder_consider, &search);
     ckpt__buf_free(&search.last.name);
     if (e != CKPT_OK) return e;
     ckpt__folder_put_unfinished_last(&f->index);
@@ -61054,6 +61093,11 @@ static ckpt_err ckpt__folder_check_size(const ckpt_folder *f, const char *path, 
                            ckpt__folder_shown(f, path), (unsigned long long)info.size, (unsigned long long)bytes);
 }
 
+static ckpt_err ckpt__folder_pass(const char *name, void *user) {
+    (void)name, (void)user;
+    return CKPT_OK;
+}
+
 static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
     ckpt__error_record why;
     const ckpt__folder_item *it = &f->items[i];
@@ -61061,7 +61105,9 @@ static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
     if (it->unfinished)
         return ckpt__error_set(CKPT_NOT_FOUND, "%s has no " CKPT__SHARD_META ": it was never finished, and does not count",
                                ckpt__folder_shown(f, it->path));
-    ckpt_err e = ckpt__folder_check_file(it->path, &f->allocator, &f->progress);
+    bool shut = it->info.is_dir && it->name == NULL;            // it was when the view was made
+    ckpt_err e = shut ? ckpt__os_list(it->path, ckpt__folder_pass, NULL) : CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__folder_check_file(it->path, &f->allocator, &f->progress);
     if (e == CKPT_OK && l->leaves && it->name == NULL) e = ckpt__folder_check_size(f, it->path, l, it->info.size);
     ckpt__error_take(&why);
     bool damaged = e == CKPT_CORRUPT;

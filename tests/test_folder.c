@@ -1622,6 +1622,55 @@ static void test_tool_among_ranks(void **state) {
     ok(tidy(dir, 1));
 }
 
+//-- what permissions keep from being looked at ---------------------------------------
+
+static bool is_shut(const char *path) {
+    return strstr(path, "/shut") != NULL || strstr(path, "/lost+found") != NULL;
+}
+
+static void shut_open(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && is_shut(path)) fault_arm_here("open", EACCES);
+}
+
+static void shut_list(const char *name, const char *path, int fd) {
+    (void)fd;
+    if (strcmp(name, "opendir") == 0 && is_shut(path)) fault_arm_here("opendir", EACCES);
+}
+
+// What cannot be read is not well for that: who looks after folders by a timer is not told otherwise.
+static void test_shut(void **state) {
+    (void)state;
+    static const char *const names[] = { "shut", "shut.pt" };
+    const char *dir = util_temp_dir();
+    run_end(run_live(dir, CKPT_KEEP_ALL, 1));
+    copy(dir, "ba1.pt", "shut.pt");
+    util_write_text(util_join(dir, "shut.txt"), "a note");
+    run_end(run_live(util_join(dir, "shut"), CKPT_KEEP_ALL, 1));
+    assert_int_equal(mkdir(util_join(dir, "lost+found"), 0777), 0);
+    fault_set_spy(shut_open);
+    fault_watch = shut_list;
+    ckpt_folder *f = look_into(dir);
+    ckpt_checkpoint c;
+    for (int i = 0; i < 2; i++) {
+        int at = at_name(f, names[i]);
+        assert_int_equal(ckpt_folder_verify(f, at), CKPT_AUTH);
+        assert_non_null(strstr(ckpt_last_error(), names[i]));
+        ok(ckpt_folder_entry(f, at, &c));
+        assert_true(c.foreign && !c.damaged && !c.missing);
+    }
+    assert_int_equal(ckpt_folder_count(f), 3);
+    ok(ckpt_folder_verify(f, at_name(f, "ba1.pt")));
+    ckpt_folder_close(f);
+    ok(tidy(dir, 1));
+    fault_set_spy(NULL);
+    fault_watch = NULL;
+    (void)fault_disarm();
+    f = look_into(dir);
+    assert_int_equal(ckpt_folder_count(f), 3);
+    for (int i = 0; i < 3; i++) ok(ckpt_folder_verify(f, i));
+    ckpt_folder_close(f);
+}
+
 //-- killed while many go ------------------------------------------------------------
 
 static void die_removing(const char *name, uint64_t size, void *user) {
@@ -1688,7 +1737,7 @@ static void test_killed_while_many_go(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_while_many_go),
+        cmocka_unit_test(test_killed_while_many_go), cmocka_unit_test(test_shut),
         cmocka_unit_test(test_read_once), cmocka_unit_test(test_damaged_while_tidying), cmocka_unit_test(test_runs_below), cmocka_unit_test(test_tool_among_ranks),
         cmocka_unit_test(test_tools_are_waited_for),
         cmocka_unit_test(test_gone_elsewhere),

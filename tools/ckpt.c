@@ -898,7 +898,8 @@ static bool ls_check(ckpt_folder *f, int index, const char *folder, ckpt_folder 
         r->problem = keep_text("it has no .metadata: being written, or never finished; it does not count");
         return true;
     }
-    if (opt.verify) {
+    bool shut = !r->c.sharded && is_dir(r->c.path);         // nothing can be known of what is in it
+    if (opt.verify || shut) {
         e = verify_entry(f, index, folder, r->c.name, &gone);
         r->verified = e == CKPT_OK ? 1 : -1;
     } else if (r->c.sharded) {
