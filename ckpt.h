@@ -1254,8 +1254,9 @@ typedef struct ckpt_folder ckpt_folder;
 // CKPT_NOT_FOUND: no such folder. The object belongs to one thread at a time and is a view of the moment of
 // opening. A file that bears a checkpoint's name and may not be read, and a folder below that may not be listed, are
 // entries too, foreign ones: they do not verify.
-// A folder below it that has an index or a saver's lock is another run's. What lies there is listed and can be
-// verified; all that changes something leaves it to that folder, which must be opened for it.
+// A folder below it that has an index or a saver's lock is another run's. What lies there is listed, pinned
+// or damaged as its index says, and can be verified; what that index has and is gone only that folder tells. All that
+// changes something leaves it to that folder, which must be opened for it.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_open(ckpt_folder **out, const ckpt_folder_desc *desc);
 // Number of checkpoints; 0 for NULL.
 CKPT__DECL int      ckpt_folder_count(const ckpt_folder *f);
@@ -60614,6 +60615,41 @@ static ckpt_err ckpt__folder_mark_apart(ckpt__index *ix) {
     return e;
 }
 
+// Takes over what the index of another run says of its files in the directory that `name` is in: pins, and what is damaged.
+// done: lines that were asked for.
+static ckpt_err ckpt__folder_ask_run(ckpt__index *ix, const char *name, const char *run, bool *done) {
+    ckpt__index of;
+    size_t dir = (size_t)(ckpt__os_path_base(name) - name), skip = strlen(run) - strlen(ix->folder);
+    ckpt_err e = ckpt__index_init(&of, &ix->allocator, run);
+    if (e == CKPT_OK) e = ckpt__index_load(&of);
+    for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
+        ckpt__index_line *l = &ix->lines[i];
+        if (strncmp(l->name, name, dir) != 0 || ckpt__os_path_base(l->name) != l->name + dir) continue;
+        int at = ckpt__index_find(&of, l->name + skip);
+        done[i] = true;
+        if (at < 0) continue;
+        l->pinned = of.lines[at].pinned;
+        l->state = of.lines[at].state;
+    }
+    ckpt__index_free(&of);
+    return e;
+}
+
+static ckpt_err ckpt__folder_ask_runs(ckpt__index *ix) {
+    ckpt__index_runs runs;
+    bool *done = (bool *)ckpt__mem_alloc(&ix->allocator, ix->count + 1);
+    ckpt_err e = done == NULL ? CKPT_NOMEM : CKPT_OK;
+    ckpt__index_runs_init(&runs, ix->folder, &ix->allocator);
+    for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
+        if (done[i] || !ix->lines[i].apart) continue;
+        e = ckpt__index_run_of(&runs, ix->lines[i].name);
+        if (e == CKPT_OK && runs.run.len > 0) e = ckpt__folder_ask_run(ix, ix->lines[i].name, ckpt__buf_cstr(&runs.run), done);
+    }
+    ckpt__index_runs_free(&runs);
+    ckpt__mem_free(&ix->allocator, done, ix->count + 1);
+    return e;
+}
+
 // Refuses to change what is another run's: its saver may be at work, and its own index has it.
 static ckpt_err ckpt__folder_refuse_apart(const ckpt_folder *f, size_t i) {
     ckpt__index_runs runs;
@@ -60749,6 +60785,7 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     if (e != CKPT_OK) return e;
     ckpt__folder_put_unfinished_last(&f->index);
     e = ckpt__folder_mark_apart(&f->index);
+    if (e == CKPT_OK) e = ckpt__folder_ask_runs(&f->index);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_find_links(&links, f, false);
     f->links.len = 0;
@@ -61510,9 +61547,9 @@ static ckpt_err ckpt__folder_remove(ckpt_folder *f, size_t i) {
     ckpt__folder_change c;
     int fd = -1, at = -1;
     const char *shown = ckpt__folder_shown(f, f->items[i].path);
-    if (f->index.lines[i].pinned) return ckpt__error_set(CKPT_ARG, "%s is pinned: unpin it first", shown);
     ckpt_err e = ckpt__folder_refuse_apart(f, i);
     if (e != CKPT_OK) return e;
+    if (f->index.lines[i].pinned) return ckpt__error_set(CKPT_ARG, "%s is pinned: unpin it first", shown);
     e = ckpt__folder_lock(f, f->index.lines[i].rank, CKPT__SAVER_PATIENCE, &fd, &lock);
     if (e != CKPT_OK) {
         ckpt__buf_free(&lock);
@@ -62155,7 +62192,7 @@ static ckpt_err ckpt__folder_tell_apart(const ckpt_folder *f) {
     size_t n = 0;
     for (size_t i = 0; i < f->index.count; i++) {
         if (f->index.lines[i].apart) one = f->index.lines[i].name;
-        n += f->index.lines[i].apart;
+        n += f->index.lines[i].apart || (f->items[i].info.is_dir && f->items[i].name == NULL);       // which may not be listed
     }
     if (one == NULL) return CKPT_OK;
     ckpt__index_runs_init(&runs, f->index.folder, &f->allocator);

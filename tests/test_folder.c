@@ -140,6 +140,21 @@ static void test_runs_below(void **state) {
     assert_string_equal(c.latest, "a/latest.pt");
     assert_int_equal(ckpt_folder_find(f, "a/latest.pt"), ckpt_folder_find(f, "a/ba2.pt"));
     ok(ckpt_folder_verify(f, at_name(f, "a/ba1.pt")));
+    pin(b, "ba2.pt", true);
+    flip_in(b, "ba1.pt");
+    ckpt_folder *fb = look_into(b);
+    assert_int_equal(ckpt_folder_verify(fb, at_name(fb, "ba1.pt")), CKPT_CORRUPT);
+    ckpt_folder_close(fb);
+    ckpt_folder_close(f);
+    f = look_into(top);
+    for (int i = 1; i <= 3; i++) {              // they are what their own index says
+        ok(ckpt_folder_entry(f, at_name(f, util_fmt("b/ba%d.pt", i)), &c));
+        assert_int_equal(c.pinned, i == 2);
+        assert_int_equal(c.damaged, i == 1);
+    }
+    assert_int_equal(ckpt_folder_remove(f, at_name(f, "a/ba2.pt")), CKPT_ARG);
+    assert_int_equal(ckpt_folder_remove(f, at_name(f, "b/ba2.pt")), CKPT_ARG);
+    assert_non_null(strstr(ckpt_last_error(), util_fmt("the run in %s", b)));
     assert_int_equal(ckpt_folder_remove(f, at_name(f, "a/ba2.pt")), CKPT_ARG);
     assert_non_null(strstr(ckpt_last_error(), util_fmt("%s/ba2.pt is a checkpoint of the run in %s: name that folder", a, a)));
     assert_int_equal(ckpt_folder_pin(f, at_name(f, "a/ba1.pt"), true), CKPT_ARG);
