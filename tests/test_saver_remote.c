@@ -3268,7 +3268,7 @@ static void test_listed_in_order(void **state) {
         line.t.batch = 10 * i;
         ok(ckpt__index_insert(&p.r.ledger, p.r.ledger.count, &line));
     }
-    ckpt__remote_lister l = { &p.listed, "ep{epoch}.pt", &p.names };
+    ckpt__remote_lister l = { &p.listed, NULL, "ep{epoch}.pt", &p.names };
     for (int i = 4; i >= 1; i--) ok(ckpt__remote_list_one(util_fmt("ep%d.pt", i), 1, &l));
     ok(ckpt__remote_adopt(&p.r, &p.listed, &p.copy));
     assert_int_equal(p.r.ledger.count, 4);
@@ -3293,7 +3293,7 @@ static void test_listed_in_another_future(void **state) {
         line.saved_at = 1e9 + i;
         ok(ckpt__index_insert(&p.r.ledger, p.r.ledger.count, &line));
     }
-    ckpt__remote_lister l = { &p.listed, "ba{batch}.pt", &p.names };
+    ckpt__remote_lister l = { &p.listed, NULL, "ba{batch}.pt", &p.names };
     for (int i = 0; i < 5; i++) ok(ckpt__remote_list_one(util_fmt("ba%d.pt", want[i]), 1, &l));
     ok(ckpt__remote_adopt(&p.r, &p.listed, &p.copy));
     ckpt__index_settle(&p.r.ledger);
