@@ -217,10 +217,10 @@ static ckpt_err left_run(const char *folder, const ckpt_allocator *a, bool first
     ckpt_err e = ckpt_saver_open(&s, &d);
     if (e == CKPT_OK && first) {
         ckpt_timestamp t = batch_time(1);
-        (void)ckpt_saver_save(s, &t);           // or the upload's failure
+        (void)!ckpt_saver_save(s, &t);           // or the upload's failure
     }
-    (void)ckpt_saver_close(s, 0);               // what could not be uploaded
-    (void)ckpt_uploader_close(up, 0);
+    (void)!ckpt_saver_close(s, 0);               // what could not be uploaded
+    (void)!ckpt_uploader_close(up, 0);
     ckpt_store_close(store);
     model_close(&m);
     return e;
