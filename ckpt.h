@@ -3280,12 +3280,15 @@ static bool ckpt__os_counts_here(const char *text) {
 #if defined(__linux__)
 typedef struct ckpt__os_descriptors { struct stat of; int fd; bool listed, another; } ckpt__os_descriptors;
 
+// Descriptors are other threads', who close them at any moment: they are looked at by their names, not used.
 static ckpt_err ckpt__os_note_descriptor(const char *name, void *user) {
     ckpt__os_descriptors *d = (ckpt__os_descriptors *)user;
     struct stat s;
+    char path[64];
     long fd = strtol(name, NULL, 10);
+    (void)snprintf(path, sizeof path, "/proc/thread-self/fd/%ld", fd);
     d->listed = d->listed || fd == d->fd;
-    if (fd == d->fd || CKPT__SYS(fstat)((int)fd, &s) != 0) return CKPT_OK;
+    if (fd == d->fd || CKPT__SYS(stat)(path, &s) != 0) return CKPT_OK;
     d->another = d->another || (s.st_ino == d->of.st_ino && s.st_dev == d->of.st_dev);
     return CKPT_OK;
 }

@@ -3032,7 +3032,7 @@ static void test_pinned_and_unlisted(void **state) {
 static void pinned_and_away(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     member *m = member_new(r, p);
-    char from[200], to[200];
+    char from[320], to[320];
     m->d.ranks.node_rank = r->rank;
     m->d.ranks.local_rank = 0;
     m->d.ranks.local_world_size = 1;

@@ -1728,7 +1728,7 @@ static void test_killed_while_many_go(void **state) {
             memset(&d, 0, sizeof d);
             d.num_checkpoints_to_keep = 3;
             d.removed = die_removing;
-            (void)ckpt_folder_gc(look_into(dir), &d);
+            (void)!ckpt_folder_gc(look_into(dir), &d);
         } else if (child == 0) {
             run *r = run_new(dir);
             ckpt_timestamp t;
