@@ -51397,7 +51397,8 @@ static bool ckpt__saver_repeats(const ckpt_saver *s, ckpt__saver_job *job, ckpt_
 static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     bool swept = ckpt__saver_await_swept(s, ckpt__os_now());
     ckpt_err e = ckpt__saver_write_once(s, job, work);
-    if (e != CKPT_NO_SPACE || !ckpt__saver_clear_excess(s, job->line.name, swept)) return e;
+    bool placed = e == CKPT_NO_SPACE && !job->replace && ckpt__os_exists(job->path);    // and its folder could not be synced
+    if (e != CKPT_NO_SPACE || placed || !ckpt__saver_clear_excess(s, job->line.name, swept)) return e;
     return ckpt__saver_repeats(s, job, work) ? ckpt__saver_write_once(s, job, work) : e;
 }
 

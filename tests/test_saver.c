@@ -1735,6 +1735,33 @@ static void test_lowered_rule_on_full_disk(void **state) {
     }
 }
 
+static void folder_open(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strcmp(path, crowd_dir) == 0) fault_arm_here("open", ENOSPC);
+}
+
+// A file that has its name already, though its folder could not be synced, is not written once more: it would be in its own way.
+static void test_full_when_folder_is_synced(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    ckpt_timestamp t = at_batch(6);
+    run *r = crowd_resume(dir, CKPT_SNAPSHOT_NONE, 1, false, 0);
+    crowd_dir = dir;
+    fault_set_spy(folder_open);
+    run_set(r, 6);
+    ckpt_err e = ckpt_saver_save(r->s, &t);
+    fault_set_spy(NULL);
+    (void)fault_disarm();
+    assert_int_equal(e, CKPT_NO_SPACE);
+    assert_string_equal(util_link_target(util_join(dir, "latest.pt")), "ba5.pt");
+    run_set(r, 7);
+    t = at_batch(7);
+    e = ckpt_saver_save(r->s, &t);
+    if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
+    assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_NO_SPACE);
+    ckpt_state_free(&r->st);
+    crowd_check(util_join(dir, "latest.pt"), 7);
+}
+
 // Nothing goes that the rule keeps before the save, and never the newest, whatever the disk says after it.
 static void test_full_disk_keeps_what_stays(void **state) {
     (void)state;
@@ -3221,7 +3248,8 @@ int main(void) {
         cmocka_unit_test(test_pinned_and_away),
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file), cmocka_unit_test(test_lowered_rule_on_full_disk),
-        cmocka_unit_test(test_full_disk_keeps_what_stays), cmocka_unit_test(test_full_disk_without_copy), cmocka_unit_test(test_lowered_rule_of_one_rank),
+        cmocka_unit_test(test_full_disk_keeps_what_stays),
+        cmocka_unit_test(test_full_when_folder_is_synced), cmocka_unit_test(test_full_disk_without_copy), cmocka_unit_test(test_lowered_rule_of_one_rank),
         cmocka_unit_test(test_full_disk_keeps_what_is_replaced), cmocka_unit_test(test_no_more_files),
         cmocka_unit_test(test_full_while_blocks_are_freed), cmocka_unit_test(test_path_without_memory), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_faults_while_opening),
