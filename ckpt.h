@@ -3280,7 +3280,8 @@ static bool ckpt__os_counts_here(const char *text) {
 #if defined(__linux__)
 typedef struct ckpt__os_descriptors { struct stat of; int fd; bool listed, another; } ckpt__os_descriptors;
 
-// Descriptors are other threads', who close them at any moment: they are looked at by their names, not used.
+// Descriptors are other threads', who close them at any moment: they are looked at by their names, not used. One that is open
+// and cannot be looked at may be of that file.
 static ckpt_err ckpt__os_note_descriptor(const char *name, void *user) {
     ckpt__os_descriptors *d = (ckpt__os_descriptors *)user;
     struct stat s;
@@ -3288,8 +3289,9 @@ static ckpt_err ckpt__os_note_descriptor(const char *name, void *user) {
     long fd = strtol(name, NULL, 10);
     (void)snprintf(path, sizeof path, "/proc/thread-self/fd/%ld", fd);
     d->listed = d->listed || fd == d->fd;
-    if (fd == d->fd || CKPT__SYS(stat)(path, &s) != 0) return CKPT_OK;
-    d->another = d->another || (s.st_ino == d->of.st_ino && s.st_dev == d->of.st_dev);
+    if (fd == d->fd) return CKPT_OK;
+    bool seen = ckpt__os_ask(path, &s) == 0;
+    d->another = d->another || (seen ? s.st_ino == d->of.st_ino && s.st_dev == d->of.st_dev : errno != ENOENT);
     return CKPT_OK;
 }
 #endif
