@@ -44273,14 +44273,16 @@ static ckpt_err ckpt__remote_see(ckpt__remote *r, const char *name, ckpt__store_
     return e;
 }
 
-// Would the uploader drop a listing of that text, saved then, for there is a newer one? *unseen: the store did not answer.
-static bool ckpt__remote_has_newer(ckpt__remote *r, const char *name, const ckpt__buf *text, double saved_at, bool *unseen) {
+// Would the uploader drop a listing of that text, saved then, for there is a newer one? *unseen: the store did not answer; *same:
+// that very listing is there.
+static bool ckpt__remote_has_newer(ckpt__remote *r, const char *name, const ckpt__buf *text, double saved_at, bool *unseen,
+                                   bool *same) {
     ckpt__store_stat info;
     ckpt_err e = ckpt__remote_see(r, name, &info);
     *unseen = e != CKPT_OK && e != CKPT_NOT_FOUND;
     if (e != CKPT_OK || info.hollow) memset(&info, 0, sizeof info);
-    bool same = info.has_crc && info.size == text->len && info.crc == ckpt__digest_crc32(0, text->data, text->len);
-    return !same && ckpt__uploader_knows_newer(r->uploader, name, &info, (uint64_t)(saved_at * 1e6));
+    *same = info.has_crc && info.size == text->len && info.crc == ckpt__digest_crc32(0, text->data, text->len);
+    return !*same && ckpt__uploader_knows_newer(r->uploader, name, &info, (uint64_t)(saved_at * 1e6));
 }
 
 // What an earlier process left, or what failed, and this one's uploader finishes: where is it now? The uploader forgets a file
@@ -52551,6 +52553,7 @@ typedef struct ckpt__saver_left {
     ckpt__buf        name, path;
     size_t           at;                // lines before it are still to be looked at
     bool             newest;            // none has been looked at yet
+    bool             last;              // this is what the run goes on from, and this store was never told of it
 } ckpt__saver_left;
 
 static void ckpt__saver_left_init(ckpt__saver_left *left, const ckpt_allocator *a, size_t at) {
@@ -52694,20 +52697,22 @@ static void ckpt__saver_drop_late(ckpt_saver *s) {
     }
 }
 
-// The next older checkpoint of this run that this store should have and was never told of. Called with the turn.
+// The next older checkpoint of this run that this store should have and was never told of. What the run goes on from counts whatever
+// became of it elsewhere: it may have come to another store, to which the run is not attached any more. Called with the turn.
 static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__saver_left *left) {
     if (left->at > s->index.count) left->at = s->index.count;
     while (left->at > 0) {
         ckpt__index_line *line = &s->index.lines[--left->at];
         if (!ckpt__index_is_fit(line) || line->others || line->stray) continue;
         if (ckpt__index_is_folder(line->name)) continue;                        // those need all ranks
-        bool last = left->newest && line->owned && line->upload == CKPT__UPLOAD_LOCAL;
+        bool waits = line->upload == CKPT__UPLOAD_PENDING || line->upload == CKPT__UPLOAD_FAILED;
+        bool last = left->newest && line->owned && !waits;
         left->newest = false;
-        if (!last && line->upload != CKPT__UPLOAD_PENDING && line->upload != CKPT__UPLOAD_FAILED) continue;
+        if (!last && !waits) continue;
         if (ckpt__remote_find(&r->ledger, line->number) >= 0) continue;
         if (last ? ckpt__saver_count_later(r, line->number) > 0 : ckpt__saver_is_late(s, r, line)) continue;
         if (!ckpt__saver_left_take(s, left, line)) continue;
-        if (last) line->upload = CKPT__UPLOAD_PENDING;
+        left->last = last;
         return true;
     }
     return false;
@@ -52854,6 +52859,35 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
     return e;
 }
 
+// What came to some store is here, though the ledger that told of it is lost.
+static bool ckpt__saver_came(ckpt_saver *s, const ckpt__remote *r, const ckpt__index_line *l) {
+    ckpt__store_stat info;
+    ckpt__buf name, link;
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_err e = ckpt__saver_remote_names(s, r, &l->t, &name, &link);
+    if (e == CKPT_OK) e = ckpt__fetch_stat(r->store, name.data, &info, ckpt__remote_retry(r));
+    bool came = e == CKPT_OK && info.size == l->bytes && (!info.has_crc || !l->has_checksum || info.crc == l->checksum);
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&link);
+    ckpt__error_last = kept;
+    return came;
+}
+
+// What the run goes on from waits from now on for the store that lacks it; false: that has it.
+static bool ckpt__saver_owes(ckpt_saver *s, const ckpt__remote *r, const ckpt__saver_left *left) {
+    if (left->line.upload >= CKPT__UPLOAD_UPLOADED && ckpt__saver_came(s, r, &left->line)) return false;
+    ckpt__saver_enter(s);
+    int at = ckpt__remote_find(&s->index, left->line.number);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    if (at >= 0) s->index.lines[at].upload = CKPT__UPLOAD_PENDING;
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    ckpt__saver_leave(s);
+    return true;
+}
+
 // Hands over what a killed process left between its index and a ledger, and what it had not entered into the index yet: that is
 // the one that a resumed run goes on from.
 static void ckpt__saver_send_left(ckpt_saver *s, ckpt__remote *r) {
@@ -52864,6 +52898,7 @@ static void ckpt__saver_send_left(ckpt_saver *s, ckpt__remote *r) {
         more = ckpt__saver_left_next(s, r, &left);
         ckpt__saver_leave(s);
         if (!more) break;
+        if (left.last && !ckpt__saver_owes(s, r, &left)) continue;
         left.line.inherited = true;
         bool sound = ckpt__saver_is_sound(s, left.path.data);       // else the store's latest would lead to it
         if (sound && ckpt__saver_stage_one(s, r, &left.line, left.path.data) == CKPT_OK) continue;
@@ -59390,7 +59425,7 @@ static bool ckpt__crew_is_lacking(const ckpt__remote *r, const ckpt__index_line 
     for (size_t i = 0; i < r->ledger.count; i++) {
         if (r->ledger.lines[i].number > l->number && !r->ledger.lines[i].others) return false;
     }
-    return l->upload == CKPT__UPLOAD_PENDING || l->upload == CKPT__UPLOAD_FAILED || (l->owned && l->upload == CKPT__UPLOAD_LOCAL);
+    return l->owned || ckpt__remote_waits(l);       // what the run goes on from may have come to a store that it has left
 }
 
 // A line of a ledger, older than the save `loaded`: an earlier process was to publish it when all its parts were there, and they
@@ -59465,11 +59500,12 @@ static ckpt_err ckpt__crew_leave_newer(ckpt_saver *s, ckpt__crew_rest *rest, con
     for (int i = 0; i < s->remote_count && i < 64 && e == CKPT_OK; i++) {
         ckpt__remote *r = &s->remotes[i];
         uint64_t bit = (uint64_t)1 << i;
-        bool unseen = false;
+        bool unseen = false, same = false;
         if ((rest->stores & bit) == 0) continue;
         e = ckpt__saver_remote_names(s, r, &rest->line.t, &name, &link);
-        bool newer = e == CKPT_OK && ckpt__remote_has_newer(r, name.data, listing, rest->line.saved_at, &unseen);
+        bool newer = e == CKPT_OK && ckpt__remote_has_newer(r, name.data, listing, rest->line.saved_at, &unseen, &same);
         if (unseen) rest->unseen |= bit;
+        if (same && rest->line.upload >= CKPT__UPLOAD_UPLOADED) rest->stores &= ~bit;       // only the ledger was lost
         if (!newer) continue;
         rest->stores &= ~bit;
         rest->left_out = true;

@@ -2682,6 +2682,44 @@ static void test_left_before_a_copy(void **state) {
     }
 }
 
+// A run that goes on with another store, beside its own or instead of it, or with one more: what it goes on from comes there as well, for
+// after the last step nothing newer does. What a store has though its ledger is lost is not put again.
+static void test_goes_on_with_another_store(void **state) {
+    (void)state;
+    for (int k = 0; k < 6; k++) {
+        const char *dir = util_temp_dir();
+        bucket *first = bucket_new_as(NULL, "first"), *other = bucket_new_as(NULL, "other");
+        bool lost = k >= 4, both = k % 2 != 0;
+        remote_run m = remote_new(dir, first);
+        m.r->d.num_checkpoints_to_keep = k / 2 == 1 ? 1 : CKPT_KEEP_ALL;
+        run_open(m.r);
+        for (int i = 1; i <= 3; i++) save_wait(&m, i);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        const char *ledger = util_join(dir, m.r->s->remotes[0].ledger.file + 1);
+        remote_end(&m);
+        if (lost) assert_int_equal(unlink(ledger), 0);
+        int puts = bucket_count(first, "put ");
+        m = remote_new(dir, lost ? first : other);
+        ckpt_uploader *uploaders[2] = { m.u, NULL };
+        bucket *second = lost ? other : first;
+        if (both) uploaders[1] = uploader_on(second, NULL);
+        m.r->d.uploaders = uploaders;
+        m.r->d.uploaders_count = 1 + both;
+        run_open(m.r);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(m.r->s, &t));
+        run_check(m.r, 3);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        assert_string_equal(bucket_names(first), "run%ba1.pt run%ba2.pt run%ba3.pt run%latest.pt.symlink");
+        assert_string_equal(bucket_names(other), lost && !both ? "" : "run%ba3.pt run%latest.pt.symlink");
+        if (lost) assert_int_equal(bucket_count(first, "put "), puts);
+        remote_end(&m);
+        if (both) ok(ckpt_uploader_close(uploaders[1], 0));
+        bucket_end(first);
+        bucket_end(other);
+    }
+}
+
 // The index cannot be written when an upload ends: what would have gone, here and there, goes another time.
 static void test_index_cannot_be_written(void **state) {
     (void)state;
@@ -4728,6 +4766,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_pinned_while_staged),
         cmocka_unit_test(test_pinned_and_away), cmocka_unit_test(test_full_disk_keeps_none), cmocka_unit_test(test_full_disk_stages_nothing),
         cmocka_unit_test(test_left_before_a_copy),
+        cmocka_unit_test(test_goes_on_with_another_store),
         cmocka_unit_test(test_index_cannot_be_written),
         cmocka_unit_test(test_remote_rotation_keeps), cmocka_unit_test(test_ledger_cannot_be_written), cmocka_unit_test(test_lost_for_good),
         cmocka_unit_test(test_staging_folder_is_named_later),
