@@ -44273,16 +44273,14 @@ static ckpt_err ckpt__remote_see(ckpt__remote *r, const char *name, ckpt__store_
     return e;
 }
 
-// Would the uploader drop a listing of that text, saved then, for there is a newer one? *unseen: the store did not answer; *same:
-// that very listing is there.
-static bool ckpt__remote_has_newer(ckpt__remote *r, const char *name, const ckpt__buf *text, double saved_at, bool *unseen,
-                                   bool *same) {
+// Would the uploader drop a listing of that text, saved then, for there is a newer one? *unseen: the store did not answer.
+static bool ckpt__remote_has_newer(ckpt__remote *r, const char *name, const ckpt__buf *text, double saved_at, bool *unseen) {
     ckpt__store_stat info;
     ckpt_err e = ckpt__remote_see(r, name, &info);
     *unseen = e != CKPT_OK && e != CKPT_NOT_FOUND;
     if (e != CKPT_OK || info.hollow) memset(&info, 0, sizeof info);
-    *same = info.has_crc && info.size == text->len && info.crc == ckpt__digest_crc32(0, text->data, text->len);
-    return !*same && ckpt__uploader_knows_newer(r->uploader, name, &info, (uint64_t)(saved_at * 1e6));
+    bool same = info.has_crc && info.size == text->len && info.crc == ckpt__digest_crc32(0, text->data, text->len);
+    return !same && ckpt__uploader_knows_newer(r->uploader, name, &info, (uint64_t)(saved_at * 1e6));
 }
 
 // What an earlier process left, or what failed, and this one's uploader finishes: where is it now? The uploader forgets a file
@@ -52697,8 +52695,8 @@ static void ckpt__saver_drop_late(ckpt_saver *s) {
     }
 }
 
-// The next older checkpoint of this run that this store should have and was never told of. What the run goes on from counts whatever
-// became of it elsewhere: it may have come to another store, to which the run is not attached any more. Called with the turn.
+// The next older checkpoint of this run that this store should have and was never told of. What the run goes on from counts,
+// whatever became of it elsewhere: it may have come to a store that the run has left. Called with the turn.
 static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__saver_left *left) {
     if (left->at > s->index.count) left->at = s->index.count;
     while (left->at > 0) {
@@ -59500,12 +59498,11 @@ static ckpt_err ckpt__crew_leave_newer(ckpt_saver *s, ckpt__crew_rest *rest, con
     for (int i = 0; i < s->remote_count && i < 64 && e == CKPT_OK; i++) {
         ckpt__remote *r = &s->remotes[i];
         uint64_t bit = (uint64_t)1 << i;
-        bool unseen = false, same = false;
+        bool unseen = false;
         if ((rest->stores & bit) == 0) continue;
         e = ckpt__saver_remote_names(s, r, &rest->line.t, &name, &link);
-        bool newer = e == CKPT_OK && ckpt__remote_has_newer(r, name.data, listing, rest->line.saved_at, &unseen, &same);
+        bool newer = e == CKPT_OK && ckpt__remote_has_newer(r, name.data, listing, rest->line.saved_at, &unseen);
         if (unseen) rest->unseen |= bit;
-        if (same && rest->line.upload >= CKPT__UPLOAD_UPLOADED) rest->stores &= ~bit;       // only the ledger was lost
         if (!newer) continue;
         rest->stores &= ~bit;
         rest->left_out = true;

@@ -2578,6 +2578,8 @@ static void save_after_left(tr_rank *r, void *arg) {
     ckpt_timestamp t;
     member *m = member_new(r, p);
     member_stores(m, &b, &u, 1);
+    if (p->how == TARS) m->d.remote_file_name = "run/ba{batch}-rank{rank}.tar";
+    if (p->how == TARS) m->d.latest_remote_file_name = "run/latest-rank{rank}";
     m->d.num_remote_to_keep = p->keep;
     if (member_open(m)) {
         ckpt_err e = ckpt_saver_resume(m->s, &t);
@@ -2641,6 +2643,44 @@ static void test_left_by_lost_machine(void **state) {
                         "run%ba4%.metadata run%ba4%__0_0.pt run%ba4%__1_0.pt run%ba4%__2_0.pt run%ba4%__3_0.pt "
                         "run%ba5%.metadata run%ba5%__0_1.pt run%ba5%__1_1.pt run%ba9%__0_0.pt run%latest.pt.symlink");
     bucket_end(b);
+}
+
+static void lose_ledgers(const char *dir) {
+    char *all = strdup(util_list(dir)), *save = NULL;
+    int lost = 0;
+    for (char *name = strtok_r(all, "\n", &save); name != NULL; name = strtok_r(NULL, "\n", &save)) {
+        if (strncmp(name, ".ckpt-remote-", 13) != 0) continue;
+        assert_int_equal(unlink(util_join(dir, name)), 0);
+        lost++;
+    }
+    free(all);
+    assert_true(lost > 0);
+}
+
+// A job that goes on with another store: what it goes on from comes there as well. Of what a store has though the ledger is lost nothing is
+// put again but parts in a store that knows no sums.
+static void test_goes_on_with_another_store(void **state) {
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        plan p = plan_of(k % 2 != 0 ? SHARDED : TARS);
+        bucket *first = bucket_new_as(NULL, "first"), *other = bucket_new_as(NULL, "other");
+        p.with = first;
+        p.saves = 2;
+        tr_run(tr_new(2), save_after_left, &p);
+        const char *names = bucket_names(first);
+        int puts = bucket_count(first, "put ");
+        p.number = 2;
+        p.saves = 0;
+        if (k < 2) p.with = other;
+        else lose_ledgers(p.dir);
+        tr_run(tr_new(2), save_after_left, &p);
+        assert_string_equal(bucket_names(first), names);
+        if (k != 3) assert_int_equal(bucket_count(first, "put "), puts);
+        if (k == 0) assert_string_equal(bucket_names(other), "run%ba2-rank0.tar run%ba2-rank1.tar run%latest-rank0.tar.symlink run%latest-rank1.tar.symlink");
+        if (k == 1) assert_string_equal(bucket_names(other), "run%ba2%.metadata run%ba2%__0_0.pt run%ba2%__1_0.pt run%latest.pt.symlink");
+        bucket_end(first);
+        bucket_end(other);
+    }
 }
 
 static void publish_other(bucket *b) {
@@ -7598,6 +7638,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_untold), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_twice), cmocka_unit_test(test_killed_between_listings),
         cmocka_unit_test(test_left_in_first_upload), cmocka_unit_test(test_left_by_lost_machine),
+        cmocka_unit_test(test_goes_on_with_another_store),
         cmocka_unit_test(test_left_and_published_later), cmocka_unit_test(test_saves_unseen),
         cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named), cmocka_unit_test(test_tars_exchanged),
