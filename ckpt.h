@@ -57183,22 +57183,32 @@ static ckpt_err ckpt__resume_lend(ckpt_saver *s, ckpt__resume_walk *w) {
     return e;
 }
 
-// What has come to rank 0's folder from another rank's gets its place in the index.
-static ckpt_err ckpt__resume_enter(ckpt_saver *s, const char *name) {
-    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
-    ckpt__index_scanner sc;
+// What has come to rank 0's folder from another rank's gets its place in the index as that rank has it noted, `lent`, under
+// whatever name: the template may have been another one then.
+static ckpt_err ckpt__resume_enter(ckpt_saver *s, char *name, const ckpt__index_line *lent) {
+    ckpt__index_line line;
     ckpt__os_info info;
     ckpt__buf path;
     ckpt__buf_init(&path, &s->allocator);
-    memset(&sc, 0, sizeof sc);
-    sc.ix = &s->index;
-    sc.pattern = s->filename;
-    sc.desc = &d;
+    memset(&line, 0, sizeof line);
+    line.name = name;
+    line.t = lent->t;
+    line.number = lent->number;
+    line.guessed = lent->guessed;
+    line.has_checksum = lent->has_checksum;
+    line.checksum = lent->checksum;
+    line.has_metric = lent->has_metric;
+    line.metric = lent->metric;
+    line.pinned = lent->pinned;
+    line.edition = lent->edition;
+    line.remade = lent->remade;
     ckpt__index_path(&path, &s->index, name);
-    ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__os_lstat(ckpt__buf_cstr(&path), &info);
+    ckpt_err e = path.err != CKPT_OK ? path.err : ckpt__os_stat(ckpt__buf_cstr(&path), &info);
     if (e == CKPT_OK) {
+        line.bytes = info.size;
+        line.saved_at = lent->saved_at > 0 ? lent->saved_at : info.mtime;
         ckpt__os_mutex_lock(&s->shared->lock);
-        e = ckpt__index_consider(name, &info, &sc);
+        if (ckpt__index_find(&s->index, name) < 0) e = ckpt__index_insert(&s->index, ckpt__index_place(&s->index, &line), &line);
         if (e == CKPT_OK) ckpt__index_number_lines(&s->index);
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
@@ -57209,10 +57219,15 @@ static ckpt_err ckpt__resume_enter(ckpt_saver *s, const char *name) {
 // What was loaded from other ranks' folders is in rank 0's as well from now on: its index and its link say what the run goes on
 // from. A folder that cannot be written to is the next save's trouble. *at: its line.
 static ckpt_err ckpt__resume_keep_loan(ckpt_saver *s, const ckpt__resume_offer *offer, size_t *at) {
+    ckpt__index_line lent;
     ckpt__buf none;
     ckpt__buf_init(&none, &s->allocator);
+    memset(&lent, 0, sizeof lent);
+    lent.t = offer->t;
+    lent.number = offer->number;
+    lent.remade = true;
     ckpt_err e = ckpt__saver_put_listing(s, offer->name, &offer->held[2], &none);
-    if (e == CKPT_OK) e = ckpt__resume_enter(s, offer->name);
+    if (e == CKPT_OK) e = ckpt__resume_enter(s, offer->held[0].data, &lent);
     if (e == CKPT_OK) e = ckpt__resume_describe_folders(s);
     int line = ckpt__index_find(&s->index, offer->name);
     *at = line >= 0 ? (size_t)line : SIZE_MAX;
@@ -57379,20 +57394,24 @@ static ckpt_err ckpt__resume_make_room(ckpt_saver *s, const char *name, int lend
 static ckpt_err ckpt__resume_bring_later(ckpt_saver *s, const ckpt__index *ix, int at) {
     ckpt__buf name, path;
     ckpt__os_info info;
+    ckpt__index_line lent;
     bool first = ckpt__ranks_is_first(&s->crew);
     int64_t who = at >= 0 ? s->ranks.rank : INT64_MAX, size = 0;
+    memset(&lent, 0, sizeof lent);
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&path, &s->allocator);
     ckpt_err e = ckpt__ranks_min(&s->crew, &who, 1);
     int lender = e == CKPT_OK && who >= 0 && who < s->ranks.world_size ? (int)who : 0;
     if (e == CKPT_OK && s->ranks.rank == lender && at >= 0) {
-        ckpt__buf_text(&name, ix->lines[at].name);
-        ckpt__index_path(&path, ix, ix->lines[at].name);
+        lent = ix->lines[at];
+        ckpt__buf_text(&name, lent.name);
+        ckpt__index_path(&path, ix, lent.name);
         e = path.err != CKPT_OK ? path.err : ckpt__os_stat(ckpt__buf_cstr(&path), &info);
         size = e == CKPT_OK ? (int64_t)info.size : 0;
     }
     e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &size, sizeof size, lender);
+    if (e == CKPT_OK) e = ckpt__ranks_broadcast(&s->crew, &lent, sizeof lent, lender);      // but for its pointers
     if (e == CKPT_OK) e = ckpt__ranks_send(&s->crew, &name, lender);
     char *block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_BLOCK);
     if (e == CKPT_OK && block == NULL) e = CKPT_NOMEM;
@@ -57402,7 +57421,7 @@ static ckpt_err ckpt__resume_bring_later(ckpt_saver *s, const ckpt__index *ix, i
                         "here", name.data, lender, s->root);
     e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK) e = ckpt__resume_copy(s, ckpt__buf_cstr(&path), (uint64_t)size, lender, first, block);
-    if (e == CKPT_OK && first) e = ckpt__resume_enter(s, name.data);
+    if (e == CKPT_OK && first) e = ckpt__resume_enter(s, name.data, &lent);
     e = ckpt__ranks_share(&s->crew, e);
     ckpt__mem_free(&s->allocator, block, CKPT__RESUME_BLOCK);
     ckpt__buf_free(&name);

@@ -852,11 +852,27 @@ static void test_whole_apart_copy_unread(void **state) {
     assert_int_equal(kept != NULL ? setenv("TMPDIR", kept, 1) : unsetenv("TMPDIR"), 0);
 }
 
+// Pins one in a folder, or says whether it is pinned.
+static bool pinned_in(const char *dir, const char *name, bool pins) {
+    ckpt_folder *f;
+    ckpt_checkpoint c;
+    ckpt_folder_desc d;
+    memset(&d, 0, sizeof d);
+    d.folder = dir;
+    assert_int_equal(ckpt_folder_open(&f, &d), CKPT_OK);
+    if (pins) assert_int_equal(ckpt_folder_pin(f, ckpt_folder_find(f, name), true), CKPT_OK);
+    assert_int_equal(ckpt_folder_entry(f, ckpt_folder_find(f, name), &c), CKPT_OK);
+    bool pinned = c.pinned;
+    ckpt_folder_close(f);
+    return pinned;
+}
+
 // One file for all, folders of their own, and rank 0 is on another machine than before: one that has nothing, or what is older. What the
 // run has saved last is brought to it. What an earlier attempt has left on the other machine is older than rank 0's, and stays there.
+// Its name may be of an earlier template.
 static void test_whole_moved(void **state) {
     (void)state;
-    enum { EMPTY, OLDER, NO_INDEX, STALE, TAKEN, CASES };
+    enum { EMPTY, OLDER, NO_INDEX, STALE, TAKEN, RENAMED, RENAMED_OLDER, CASES };
     for (int k = 0; k < CASES; k++) {
         plan p = plan_of(WHOLE), before = plan_of(WHOLE);
         const char *there = util_join(p.dir, "rank1"), *here = util_join(p.dir, "rank0");
@@ -869,8 +885,10 @@ static void test_whole_moved(void **state) {
         assert_int_equal(rename(here, there), 0);
         if (k == STALE) before.saves = 2;
         if (k == STALE) tr_run(tr_new(1), save_some, &before);
-        if (k != EMPTY) assert_int_equal(rename(util_join(before.dir, "rank0"), here), 0);
+        if (k != EMPTY && k != RENAMED) assert_int_equal(rename(util_join(before.dir, "rank0"), here), 0);
         if (k == NO_INDEX) assert_int_equal(unlink(util_join(there, ".ckpt-index.jsonl")), 0);
+        if (k >= RENAMED) assert_true(pinned_in(there, "ba3.pt", true));
+        if (k >= RENAMED) p.filename = "x{batch}.pt";
         p.apart = false;
         p.by = 1;                       // a launcher that says nothing of machines
         p.saves = 1;
@@ -880,7 +898,10 @@ static void test_whole_moved(void **state) {
         const char *names = k == EMPTY ? "ba3.pt ba4.pt latest-rank0.pt" : "ba1.pt ba3.pt ba4.pt latest-rank0.pt";
         if (k == STALE) names = "ba1.pt ba2.pt ba3.pt latest-rank0.pt";
         if (k == TAKEN) names = "latest-rank0.pt model.pt";
+        if (k == RENAMED) names = "ba3.pt latest-rank0.pt x4.pt";
+        if (k == RENAMED_OLDER) names = "ba1.pt ba3.pt latest-rank0.pt x4.pt";
         assert_string_equal(names_in(here), names);
+        if (k >= RENAMED) assert_true(pinned_in(here, "ba3.pt", false));
     }
 }
 
