@@ -320,8 +320,10 @@
    rank can reach and that verifies.
    Folders may be shared by all ranks, by those of a node, or by none; open finds out. Where they are apart, resume copies
    the files that a machine's ranks need, and it lacks, from another rank's folder, by broadcast; rank 0's may be on a machine
-   that is new to the job, and lack all. Of monolithic ones rank 0's is copied, and where a machine has an older file of that
-   name, or has fetched a newer one, because the object was replaced meanwhile, too: into TMPDIR (else /tmp), while it is loaded.
+   that is new to the job, and lack all. So does a saver of another layout that goes on from a sharded checkpoint, and what it
+   has copied goes when that is loaded, but rank 0's. Of monolithic ones rank 0's is copied, and where a machine has an older file
+   of that name, or has fetched a newer one, because the object was replaced meanwhile, too: into TMPDIR (else /tmp), while it is
+   loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
     no checkpoint for a while. Intervals in sec, sp and tok follow rank 0's timestamp; should_save counts if any rank says yes.
    barrier is the only hook that waits for others' long work, saving, loading and fetching: an adapter may give it a longer limit
@@ -48246,7 +48248,8 @@ static ckpt_err ckpt__shard_restore_file(const ckpt_file *f, const ckpt_state *s
     p.folder = "";
     ckpt_err e = ckpt__shard_of_file(&m, f);
     if (e == CKPT_OK) e = ckpt__shard_match_init(&x, &m, st, o);
-    if (e == CKPT_OK && !o->weights_only && ckpt__file_clocks(&m.view, x.m.used, &t) && ckpt__time_check(&t) != CKPT_OK)
+    const bool *ignored = o->goes_on ? NULL : x.m.used;
+    if (e == CKPT_OK && !o->weights_only && ckpt__file_clocks(&m.view, ignored, &t) && ckpt__time_check(&t) != CKPT_OK)
         e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
     if (e == CKPT_OK) e = ckpt__shard_read_small(&x, &m, &p, f->src.fd, count);
     if (e == CKPT_OK) {
@@ -55789,6 +55792,7 @@ static void ckpt__resume_options(const ckpt_saver *s, ckpt__file_options *o, ckp
     o->ignore_count = s->ignore_count;
     o->rank = s->ranks.rank;
     o->goes_on = true;
+    o->shared = s->layout == CKPT__SAVER_SHARDED && s->crew.together;      // one of another layout is a file for all
     o->log = &s->logger;
     o->job = job;
 }
@@ -55827,13 +55831,14 @@ static ckpt_err ckpt__resume_open_file(ckpt_saver *s, const ckpt__resume_offer *
     return e;
 }
 
-// Loads it.
+// Loads it, or this rank's pieces of it.
 static ckpt_err ckpt__resume_read_file(ckpt_saver *s, const ckpt__resume_offer *offer, ckpt_file *f, ckpt_timestamp *at) {
     ckpt__engine_job job;
     ckpt__file_options o;
     ckpt__resume_options(s, &o, &job, f->path);
     bool stamped = ckpt__toc_find(&f->toc, "state/timestamp/Timestamp/batch") >= 0 && !s->weights_only;
-    ckpt_err e = ckpt__file_restore(f, s->state, &o, at);
+    bool pieces = s->layout == CKPT__SAVER_SHARDED && ckpt__shard_has_pieces(s->state);
+    ckpt_err e = pieces ? ckpt__shard_restore_file(f, s->state, &o, at, NULL) : ckpt__file_restore(f, s->state, &o, at);
     if (!stamped) *at = offer->t;
     return e;
 }
@@ -55940,13 +55945,15 @@ static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size
     return ckpt__ranks_share_long(&s->crew, e);
 }
 
-// The same of one that ranks need. Of those of one folder that is written by the one that makes its token there.
+// The same of one that ranks need. Of those of one folder that is written by the one that makes its token there. made: gets its
+// path there, with a NUL behind it.
 static ckpt_err ckpt__resume_bring_one(ckpt_saver *s, const ckpt__buf *path, uint64_t size, int from, bool wants,
-                                       const char *token, size_t number, char *block) {
+                                       const char *token, size_t number, char *block, ckpt__buf *made) {
     ckpt__buf claim;
     bool writes = false;
     ckpt__buf_init(&claim, &s->allocator);
     ckpt_err e = path->err;
+    if (wants && e == CKPT_OK && !s->leads) e = ckpt__file_unheld_copy(ckpt__os_mkdirs(s->root));
     if (wants) {
         ckpt__buf_fmt(&claim, "%s/.%llu%s", s->root, (unsigned long long)number, token);
         (void)ckpt__buf_cstr(&claim);
@@ -55955,6 +55962,7 @@ static ckpt_err ckpt__resume_bring_one(ckpt_saver *s, const ckpt__buf *path, uin
     }
     e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK) e = ckpt__resume_copy(s, path->data, size, from, writes, block);
+    if (e == CKPT_OK && writes) ckpt__buf_add(made, path->data, path->len + 1);
     ckpt__resume_drop(&claim, writes);
     return e;
 }
@@ -55963,7 +55971,7 @@ static ckpt_err ckpt__resume_bring_one(ckpt_saver *s, const ckpt__buf *path, uin
 // from the folder of another rank. Nothing is brought where a file that is needed is nowhere; where a rank could not look whether
 // it is in its folder, that is what keeps the job from it. Collective.
 static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, const ckpt__shard_place *place,
-                                   const ckpt__file_options *o) {
+                                   const ckpt__file_options *o, ckpt__buf *made) {
     size_t count = m->file_count, room = count * (sizeof(int64_t) * 2 + sizeof(bool) * 2) + 16;
     char *memory = (char *)ckpt__mem_alloc(&s->allocator, room);
     char *block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_BLOCK);
@@ -55999,13 +56007,29 @@ static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, con
         if (told[2 * i + 1] == 0) continue;
         ckpt__shard_path(&path, place, m->files[i].name);
         e = ckpt__resume_bring_one(s, &path, m->files[i].size, (int)told[2 * i], needed[i] && !here[i], ckpt__buf_cstr(&token), i,
-                                   block);
+                                   block, made);
     }
     ckpt__mem_free(&s->allocator, memory, room);
     ckpt__mem_free(&s->allocator, block, CKPT__RESUME_BLOCK);
     ckpt__buf_free(&path);
     ckpt__buf_free(&token);
     return e;
+}
+
+// A saver that makes no folders has one in rank 0's index alone, and what others were sent of it would stay on their machines for
+// ever. What cannot be removed does.
+static void ckpt__resume_take_back(ckpt_saver *s, const ckpt__buf *made) {
+    ckpt__error_record kept;
+    ckpt__buf dir;
+    ckpt__error_take(&kept);
+    for (size_t at = 0; made->err == CKPT_OK && at < made->len; at += strlen(made->data + at) + 1) {
+        ckpt__buf_init(&dir, &s->allocator);
+        ckpt__os_path_dir(&dir, made->data + at);
+        (void)ckpt__os_remove(made->data + at);
+        if (dir.err == CKPT_OK && ckpt__os_remove_dir(ckpt__buf_cstr(&dir)) == CKPT_OK) (void)ckpt__os_remove_dir(s->root);
+        ckpt__buf_free(&dir);
+    }
+    ckpt__error_last = kept;
 }
 
 // Loads this rank's share of a folder. Memory is touched when it is known to fit, and to be there, on all ranks. `learnt` gets
@@ -56016,9 +56040,11 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     ckpt__file_options o;
     ckpt__shard_meta m;
     ckpt__shard_place place;
-    ckpt__buf dir;
-    bool far = offer->kind == CKPT__RESUME_FAR_FOLDER, parsed = false;
+    ckpt__buf dir, made;
+    bool far = offer->kind == CKPT__RESUME_FAR_FOLDER, parsed = false, sharded = s->layout == CKPT__SAVER_SHARDED;
+    bool brings = !far && (sharded ? s->scattered : s->crew.together);      // of other layouts open does not find out
     ckpt__buf_init(&dir, &s->allocator);
+    ckpt__buf_init(&made, &s->allocator);
     memset(&place, 0, sizeof place);
     ckpt_err e = CKPT_OK;
     if (far) {
@@ -56041,14 +56067,18 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     }
     if (e == CKPT_OK) (void)ckpt__index_describe_file(&s->index, learnt, &m.view);
     if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o, NULL);
-    if (s->scattered && !far) {
+    if (brings) {
         e = ckpt__ranks_share_long(&s->crew, e);
-        if (e == CKPT_OK) e = ckpt__resume_bring(s, &m, &place, &o);
+        if (e == CKPT_OK) e = ckpt__resume_bring(s, &m, &place, &o, &made);
     }
     if (e == CKPT_OK) e = ckpt__shard_present(&m, &place, s->state, &o);
     e = ckpt__ranks_share_long(&s->crew, e);
     s->resume_reads = s->resume_reads || e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__shard_restore(&m, &place, s->state, &o, at, NULL);
+    if (brings && !sharded) {
+        e = ckpt__ranks_share_long(&s->crew, e);        // others may have read it there
+        if (s->ranks.rank != 0) ckpt__resume_take_back(s, &made);
+    }
     if (e == CKPT_OK && (s->weights_only || !m.has_time)) *at = offer->t;
     if (e == CKPT_OK && far && s->books) {          // a save of that name must not touch these files
         ckpt__remote *r = &s->remotes[offer->remote];
@@ -56063,6 +56093,7 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     }
     if (parsed) ckpt__shard_free(&m);
     ckpt__buf_free(&dir);
+    ckpt__buf_free(&made);
     return e;
 }
 

@@ -652,6 +652,37 @@ static void test_tars_over_sharded(void **state) {
     }
 }
 
+// A saver goes on from checkpoints of another layout, of another number of ranks, also where a machine has but the files of its ranks: what
+// others were sent for that goes again. A damaged one is passed over.
+static void test_other_layout(void **state) {
+    (void)state;
+    static const layout from[] = { WHOLE, WHOLE, SHARDED, SHARDED, WHOLE }, to[] = { SHARDED, SHARDED, WHOLE, TARS, SHARDED };
+    for (int k = 0; k < UTIL_COUNT(from); k++) {
+        plan p = plan_of(from[k]);
+        p.apart = k > 0;
+        p.saves = 2;
+        tr_run(tr_new(k == 4 ? 1 : 3), save_some, &p);
+        if (k == 4) flip_in(p.dir, "rank0/ba2.pt");
+        if (k == 2) {                           // rank 2's machine is new
+            assert_int_equal(rename(util_join(p.dir, "rank2/ba2/__2_0.pt"), util_join(p.dir, "rank1/ba2/__2_0.pt")), 0);
+            util_remove_tree(util_join(p.dir, "rank2"));
+        }
+        p.how = to[k];
+        p.number = k == 4 ? 1 : 2;
+        p.saves = 0;
+        tr_run(tr_new(3), go_on, &p);
+        const char *one = util_join(p.dir, "rank1/ba2");
+        if (k == 2) assert_string_equal(names_in(one), ".metadata __1_0.pt __2_0.pt");
+        if (k == 2) assert_false(util_exists(util_join(p.dir, "rank2")));
+        if (k == 3) assert_string_equal(names_in(one), ".metadata __1_0.pt");
+        p.saves = 1;
+        tr_run(tr_new(3), go_on, &p);
+        p.saves = 0;
+        p.number++;
+        tr_run(tr_new(3), go_on, &p);
+    }
+}
+
 // One rank's folder lacks the newest: the newest that all have is taken. With tars that every rank has of its own, too.
 static void test_apart(void **state) {
     (void)state;
@@ -7641,7 +7672,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_walk_back),
         cmocka_unit_test(test_uncommitted), cmocka_unit_test(test_index_lost),
         cmocka_unit_test(test_tars_passed_over), cmocka_unit_test(test_tars_pinned), cmocka_unit_test(test_tars_gc_killed),
-        cmocka_unit_test(test_tars_over_sharded), cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_tars_over_sharded), cmocka_unit_test(test_other_layout), cmocka_unit_test(test_apart),
         cmocka_unit_test(test_apart_unsaid), cmocka_unit_test(test_apart_exchanged),
         cmocka_unit_test(test_whole_apart), cmocka_unit_test(test_whole_apart_no_temp), cmocka_unit_test(test_whole_apart_copy_unread),
         cmocka_unit_test(test_whole_moved), cmocka_unit_test(test_whole_unseen), cmocka_unit_test(test_whole_unseen_newest),
