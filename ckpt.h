@@ -1149,7 +1149,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // that cannot be looked into is a WARN, or, where rank 0 has nothing and it is not for its permissions, the failure.
 // CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. So it is always, and the logger gets
 // a WARN, where folder holds {run_name} and the run has no name but a generated one. CKPT_CORRUPT: there are
-// some but none verifies; bound memory may be garbage. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
+// some but none verifies; bound memory may be garbage; or there is none, a .symlink leads to an object that is gone, and what
+// lies beside that has names that remote_file_name does not make. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
 // CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked (CKPT_NET as well where its bucket is missing), or what it has not be
 // fetched. Then nothing is loaded even if there are local checkpoints: the store may hold the work of weeks that another
 // machine has done since, and going on without it would fork the run. (Of a sharded one parts may have come, and bound memory
@@ -50546,6 +50547,7 @@ static void ckpt__saver_unpack(ckpt_saver *s, ckpt__saver_parcel *p) {
     ckpt__buf_free(&p->text);
 }
 
+// path NULL: a link alone, to what is there under the name that the ledger has for it: the template may be another one by now.
 // ckpt__saver_unpack follows, whatever is returned.
 static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__index_line *line, const char *path,
                                  ckpt__saver_parcel *p) {
@@ -50557,6 +50559,12 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     ckpt_err e = p->up != NULL ? ckpt__saver_remote_names(s, r, &line->t, &p->name, &p->link) : CKPT_NOMEM;
     if (e != CKPT_OK) return e;
     ckpt__saver_enter(s);
+    int there = path == NULL ? ckpt__remote_find(&r->ledger, line->number) : -1;
+    if (there >= 0) {
+        p->name.len = 0;
+        ckpt__buf_text(&p->name, r->ledger.lines[there].name);
+        (void)ckpt__buf_cstr(&p->name);
+    }
     int old = ckpt__index_find(&r->ledger, p->name.data);
     bool left = line->inherited && !line->wary && old >= 0;         // what no ledger has noted may be anybody's
     bool may = s->overwrite || s->resumed || left, own = old >= 0 && r->ledger.lines[old].owned;
@@ -50575,7 +50583,7 @@ static ckpt_err ckpt__saver_pack(ckpt_saver *s, ckpt__remote *r, const ckpt__ind
     size_t inside = ckpt__index_is_folder(p->name.data) ? sizeof CKPT__INDEX_INSIDE - 1 : 0;
     ckpt__buf_add(&p->text, p->name.data, p->name.len - inside);        // of a folder its name (SPEC 4.3)
     p->item.link_text = ckpt__buf_cstr(&p->text);
-    if (p->text.err != CKPT_OK) return p->text.err;
+    if (p->name.err != CKPT_OK || p->text.err != CKPT_OK) return CKPT_NOMEM;
     p->item.link_order[0] = line->number;
     p->item.made = line->inherited ? line->saved_at : 0;
     p->item.saved_at = line->saved_at;
@@ -55412,7 +55420,7 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
 //------------------------------------------------------------------------------
 // >>resume     the newest checkpoint of a folder and its stores that verifies
 //
-// uses:    error memory platform digest time name plan engine file index store fetch remote ranks shard saver
+// uses:    error memory platform text digest time name plan engine file index store fetch retry remote ranks shard saver
 // threads: the owner's thread of the saver, its writer idle; it has the turn, so that uploads that end wait
 //
 // Index, folder, latest link and what each store's latest names are put together; the newest save
@@ -56227,19 +56235,71 @@ static void ckpt__resume_tar_free(ckpt__resume_tar *tar) {
     ckpt__buf_free(&tar->name);
 }
 
-// Fetches it from a store, and opens it.
+// The line that this rank's index, or ledger, has of the save of that number, else of that time; -1: none.
+static int ckpt__resume_noted(const ckpt__index *ix, const ckpt_timestamp *t, uint64_t number) {
+    int at = number != 0 ? ckpt__remote_find(ix, number) : -1;
+    if (at >= 0 && !ix->lines[at].guessed && !ix->lines[at].others) return at;
+    for (size_t i = ix->count; i > 0; i--) {
+        const ckpt__index_line *l = &ix->lines[i - 1];
+        bool same = number == 0 || l->number == 0 || l->guessed;
+        if (same && !l->others && ckpt__time_compare(&l->t, t) == 0) return (int)(i - 1);
+    }
+    return -1;
+}
+
+// TARS: the name that this rank's tarball of a save has in its folder: the one it was saved under, by whatever template, else,
+// where nothing tells, what today's makes.
+static ckpt_err ckpt__resume_name_here(const ckpt_saver *s, const ckpt_timestamp *t, uint64_t number, ckpt__buf *name) {
+    int at = ckpt__resume_noted(&s->index, t, number);
+    if (at < 0) return ckpt__saver_format(s, name, s->filename, t);
+    ckpt__buf_text(name, s->index.lines[at].name);
+    (void)ckpt__buf_cstr(name);
+    return name->err;
+}
+
+// The same in a store. link: of its latest.
+static ckpt_err ckpt__resume_name_there(const ckpt_saver *s, const ckpt__remote *r, const ckpt_timestamp *t, uint64_t number,
+                                        ckpt__buf *name, ckpt__buf *link) {
+    int at = ckpt__resume_noted(&r->ledger, t, number);
+    ckpt_err e = ckpt__saver_remote_names(s, r, t, name, link);
+    if (e != CKPT_OK || at < 0 || !ckpt__remote_is_there(&r->ledger.lines[at])) return e;
+    name->len = 0;
+    ckpt__buf_text(name, r->ledger.lines[at].name);
+    (void)ckpt__buf_cstr(name);
+    return name->err;
+}
+
+// Fetches it from a store. One that this machine has not noted, and today's template does not name, is what the store's latest of
+// this rank leads to, or is not to be found: of which save that is it says itself.
+static ckpt_err ckpt__resume_fetch_tar(ckpt_saver *s, const ckpt__remote *r, const ckpt__resume_offer *offer,
+                                       ckpt__resume_tar *tar) {
+    ckpt__store_stat info;
+    ckpt__buf link;
+    bool dangling = false;
+    ckpt__buf_init(&link, &s->allocator);
+    ckpt_err e = ckpt__resume_name_there(s, r, &offer->t, offer->number, &tar->name, &link);
+    if (e == CKPT_OK) e = ckpt__resume_fetch_name(s, r, ckpt__buf_cstr(&tar->name), &tar->found, &tar->info);
+    if (e == CKPT_NOT_FOUND && offer->number != 0 && link.len > 0 && !s->remote_varies) {
+        ckpt__error_record first;
+        ckpt__error_take(&first);
+        tar->name.len = tar->found.len = 0;
+        e = ckpt__remote_latest(r, link.data, &tar->name, &info, ckpt__remote_retry(r), &dangling);
+        if (e == CKPT_OK) e = ckpt__resume_fetch_name(s, r, ckpt__buf_cstr(&tar->name), &tar->found, &tar->info);
+        if (e == CKPT_NOT_FOUND) ckpt__error_last = first;
+    }
+    ckpt__buf_free(&link);
+    return e;
+}
+
+// And opens it.
 static ckpt_err ckpt__resume_far_tar(ckpt_saver *s, const ckpt__remote *r, const ckpt__resume_offer *offer,
                                      ckpt__resume_tar *tar, bool *own, ckpt__index_line *learnt) {
-    ckpt__buf link;
-    ckpt__buf_init(&link, &s->allocator);
     ckpt__resume_tar_free(tar);
     tar->from = NULL;
-    ckpt_err e = ckpt__saver_remote_names(s, r, &offer->t, &tar->name, &link);
-    if (e == CKPT_OK) e = ckpt__resume_fetch_name(s, r, ckpt__buf_cstr(&tar->name), &tar->found, &tar->info);
+    ckpt_err e = ckpt__resume_fetch_tar(s, r, offer, tar);
     if (e == CKPT_OK) tar->from = r;
     if (e == CKPT_OK)
         e = ckpt__file_unread_copy(ckpt__resume_open_file(s, offer, tar->found.data, &tar->file, own, learnt));
-    ckpt__buf_free(&link);
     return e;
 }
 
@@ -56261,7 +56321,7 @@ static ckpt_err ckpt__resume_own_tar(ckpt_saver *s, const ckpt__resume_offer *of
                                      ckpt__index_line *learnt) {
     ckpt__buf name;
     ckpt__buf_init(&name, &s->allocator);
-    ckpt_err e = ckpt__saver_format(s, &name, s->filename, &offer->t);
+    ckpt_err e = ckpt__resume_name_here(s, &offer->t, offer->number, &name);
     if (e == CKPT_OK) ckpt__index_path(&tar->found, &s->index, ckpt__buf_cstr(&name));
     if (e == CKPT_OK) e = tar->found.err;
     bool gone = e == CKPT_OK && ckpt__os_is_gone(tar->found.data);      // else to open it says why it cannot be read
@@ -56336,7 +56396,8 @@ static void ckpt__resume_correct_own(ckpt_saver *s, const ckpt__resume_offer *of
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&path, &s->allocator);
     if (offer->kind == CKPT__RESUME_FOLDER) ckpt__buf_text(&name, offer->name);
-    ckpt_err e = name.len > 0 || name.err != CKPT_OK ? name.err : ckpt__saver_format(s, &name, s->filename, &offer->t);
+    ckpt_err e = name.err;
+    if (e == CKPT_OK && name.len == 0) e = ckpt__resume_name_here(s, &offer->t, offer->number, &name);
     int line = e == CKPT_OK ? ckpt__index_find(&s->index, ckpt__buf_cstr(&name)) : -1;
     size_t at = line >= 0 ? (size_t)line : 0;
     if (line >= 0) ckpt__index_path(&path, &s->index, name.data);
@@ -56719,13 +56780,66 @@ static ckpt_err ckpt__resume_add_object(ckpt_saver *s, ckpt__resume_walk *w, ckp
     return e;
 }
 
+typedef struct ckpt__resume_beside {
+    const char *folder;                 // with its '/'
+    bool        any;
+} ckpt__resume_beside;
+
+// An object in that folder, or a rank's file in a folder there. The first one is enough.
+static ckpt_err ckpt__resume_look_beside(const char *name, uint64_t size, void *user) {
+    ckpt__resume_beside *b = (ckpt__resume_beside *)user;
+    (void)size;
+    if (!ckpt__txt_starts(name, b->folder) || !ckpt__index_name_ok(name) || ckpt__txt_ends(name, ".symlink")) return CKPT_OK;
+    const char *inside = strchr(name + strlen(b->folder), '/');
+    b->any = inside == NULL || ckpt__index_is_rank_file(inside + 1) || strcmp(inside, CKPT__INDEX_INSIDE) == 0;
+    return b->any ? CKPT_CANCELLED : CKPT_OK;
+}
+
+// A latest leads to `name`, which is not there, and nothing that matches the template is. That is a fresh start where nothing
+// else lies beside it, and somebody has cleared all. Else a run has left something there under names of an earlier template, or
+// in part, and to begin anew without a word would be to lose it. Behind the sentence that says where the link leads.
+static ckpt_err ckpt__resume_leads_nowhere(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, const char *name) {
+    ckpt__error_record why;
+    ckpt__retry_loop loop;
+    ckpt__resume_beside beside;
+    ckpt__buf leads, folder;
+    ckpt_err e = CKPT_OK;
+    ckpt__error_take(&why);
+    ckpt__buf_init(&leads, &s->allocator);
+    ckpt__buf_init(&folder, &s->allocator);
+    size_t inside = ckpt__index_is_folder(name) ? sizeof CKPT__INDEX_INSIDE - 1 : 0;    // a folder was looked for as well
+    ckpt__buf_add(&leads, name, strlen(name) - inside);
+    name = ckpt__buf_cstr(&leads);
+    ckpt__buf_add(&folder, name, (size_t)(ckpt__os_path_base(name) - name));
+    beside.folder = ckpt__buf_cstr(&folder);
+    beside.any = false;
+    if (folder.err == CKPT_OK) {
+        ckpt__retry_begin(&loop, ckpt__remote_retry(r), "list", beside.folder);
+        while (ckpt__retry_next(&loop, &e))
+            e = ckpt__store_run_list(r->store, beside.folder, ckpt__resume_look_beside, &beside, &loop.t);
+    }
+    if (beside.any) {
+        (void)ckpt__error_set(CKPT_CORRUPT, "%s, and nothing there matches %s: what lies beside it may be of an earlier "
+                              "remote_file_name, with which it resumes; for a fresh start remove the .symlink", why.text,
+                              s->remote_name);
+        ckpt__resume_count(w, name);
+    }
+    e = leads.err != CKPT_OK ? leads.err : folder.err;
+    ckpt__buf_free(&leads);
+    ckpt__buf_free(&folder);
+    return e;
+}
+
 // Asks a store what its latest names.
 static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r) {
     ckpt__buf name, link;
     ckpt__store_stat info;
+    ckpt__error_record nowhere;
     bool dangling = false;
+    size_t known = w->far_count;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&link, &s->allocator);
+    nowhere.code = CKPT_OK;
     r->unread = false;
     ckpt_timestamp t = ckpt__saver_sample_time(1);
     ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
@@ -56736,6 +56850,7 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
             e = ckpt__resume_add_object(s, w, r, name.data, &info);
         } else if (e == CKPT_CORRUPT || dangling) {
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
+            if (dangling) ckpt__error_take(&nowhere);
             lists = true;
         } else if (e == CKPT_NOT_FOUND) {
             e = CKPT_OK;
@@ -56746,6 +56861,10 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
                  strncmp(name.data, link.data, link.len - strlen(".symlink")) != 0;
     if (lists) e = ckpt__resume_list(s, w, r);
     else e = ckpt__resume_without(s, w, r, e, leads ? name.data : NULL);
+    if (e == CKPT_OK && nowhere.code != CKPT_OK && w->far_count == known) {
+        ckpt__error_last = nowhere;
+        e = ckpt__resume_leads_nowhere(s, w, r, name.data);
+    }
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
     return e;
@@ -57510,12 +57629,12 @@ static bool ckpt__resume_knows_tars(const ckpt_saver *s, const ckpt__resume_walk
     return knows;
 }
 
-// Is this rank's tarball of time t in its folder?
-static ckpt_err ckpt__resume_has_file(const ckpt_saver *s, const ckpt_timestamp *t, bool *has) {
+// Is this rank's tarball of that save in its folder?
+static ckpt_err ckpt__resume_has_file(const ckpt_saver *s, const ckpt_timestamp *t, uint64_t number, bool *has) {
     ckpt__buf name, path;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&path, &s->allocator);
-    ckpt_err e = ckpt__saver_format(s, &name, s->filename, t);
+    ckpt_err e = ckpt__resume_name_here(s, t, number, &name);
     if (e == CKPT_OK) ckpt__index_path(&path, &s->index, ckpt__buf_cstr(&name));
     if (e == CKPT_OK) e = path.err;
     *has = e == CKPT_OK && ckpt__os_exists(path.data);
@@ -57534,7 +57653,7 @@ static bool ckpt__resume_is_outdone(const ckpt__resume_walk *w, const ckpt__remo
 
 // Is it in a store? What cannot be asked may have it: to fetch it says why not. Rank 0 is to try it then.
 static ckpt_err ckpt__resume_has_object(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, const ckpt_timestamp *t,
-                                        bool *has) {
+                                        uint64_t number, bool *has) {
     ckpt__buf name, link;
     ckpt__store_stat info;
     ckpt__error_record kept;
@@ -57542,12 +57661,14 @@ static ckpt_err ckpt__resume_has_object(ckpt_saver *s, ckpt__resume_walk *w, ckp
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&link, &s->allocator);
     memset(&info, 0, sizeof info);
-    ckpt_err e = ckpt__saver_remote_names(s, r, t, &name, &link);
+    ckpt_err e = ckpt__resume_name_there(s, r, t, number, &name, &link);
     ckpt_err seen = e == CKPT_OK ? ckpt__fetch_stat(r->store, ckpt__buf_cstr(&name), &info, ckpt__remote_retry(r)) : e;
     if (seen == CKPT_NOMEM) e = seen;
     if (e == CKPT_OK) ckpt__error_last = kept;
     *has = e == CKPT_OK && seen != CKPT_NOT_FOUND && !(seen == CKPT_OK && ckpt__resume_is_outdone(w, r, &info));
+    size_t known = w->far_count;
     if (*has && ckpt__ranks_is_first(&s->crew)) e = ckpt__resume_add_object(s, w, r, name.data, NULL);
+    if (w->far_count > known && w->far[known].found.captured == 0) ckpt__resume_date(&w->far[known], t);  // an earlier template's
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
     return e;
@@ -57557,11 +57678,11 @@ static ckpt_err ckpt__resume_has_object(ckpt_saver *s, ckpt__resume_walk *w, ckp
 // and so does who has no ledger.
 static ckpt_err ckpt__resume_has_tar(ckpt_saver *s, ckpt__resume_walk *w, const ckpt_timestamp *t, int64_t number, bool *has) {
     bool asks = ckpt__ranks_is_first(&s->crew) || !ckpt__resume_knows_tars(s, w);
-    ckpt_err e = ckpt__resume_has_file(s, t, has);
+    ckpt_err e = ckpt__resume_has_file(s, t, (uint64_t)number, has);
     for (int k = 0; k < s->remote_count && e == CKPT_OK && !*has; k++) {
         ckpt__remote *r = &s->remotes[k];
         if (!asks) *has = ckpt__remote_has(r, (uint64_t)number);
-        else if (!w->listed[k]) e = ckpt__resume_has_object(s, w, r, t, has);
+        else if (!w->listed[k]) e = ckpt__resume_has_object(s, w, r, t, (uint64_t)number, has);
     }
     return e;
 }

@@ -6373,6 +6373,87 @@ static void test_tars_unasked(void **state) {
     }
 }
 
+static const char *far_name;
+
+// Goes on under other names, of files and objects.
+static void tars_renamed(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    bucket *b = (bucket *)p->with;
+    ckpt_uploader *u[1] = { NULL };
+    ckpt_timestamp t;
+    member *m = member_new(r, p);
+    member_stores(m, &b, u, 1);
+    m->d.remote_file_name = far_name;
+    m->d.latest_remote_file_name = "run/latest-rank{rank}.pt";
+    m->d.num_checkpoints_to_keep = p->empties ? CKPT_KEEP_NONE : CKPT_KEEP_ALL;
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e == p->want);
+        if (e == CKPT_OK) TR_CHECK(r, t.batch == p->number);
+        if (e == CKPT_OK) member_check(m, p->number);
+        (void)snprintf(p->text[r->rank], sizeof p->text[0], "%s", e == CKPT_OK ? "" : ckpt_last_error());
+        for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, p->number + i));
+        TR_OK(r, ckpt_saver_wait(m->s, 100));
+    }
+    member_end_stores(m, u, 1, false);
+}
+
+static void links_lead_to(bucket *b, const char *format) {
+    for (int i = 0; i < 2; i++)
+        assert_string_equal(bucket_text(b, util_fmt("run/latest-rank%d.pt.tar.symlink", i)), util_fmt("%s%d.pt.tar", format, i));
+}
+
+// The names are of another template than those of what is there: each rank finds its own all the same, in its folder or, by its ledger or
+// its link, in the store, and the links lead to what is there.
+static void test_tars_renamed(void **state) {
+    (void)state;
+    enum { HERE, FAR_ALONE, EMPTY, ONE_LOST, BEHIND, CASES };
+    for (int k = 0; k < CASES; k++) {
+        bucket *b = bucket_new(NULL);
+        plan p = tars_plan(b, 0, 2);
+        p.apart = true;
+        p.empties = k == BEHIND;
+        if (k == BEHIND) p.then_fails = "put run/latest";
+        tr_run(tr_new(2), tars_life, &p);
+        links_lead_to(b, k == BEHIND ? "run/ba1-rank" : "run/ba2-rank");
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        for (int i = 0; i < 2; i++)
+            if (k == FAR_ALONE || k == EMPTY || (k == ONE_LOST && i == 1)) util_remove_tree(util_join(p.dir, util_fmt("rank%d", i)));
+        far_name = k == HERE ? "run/ba{batch}-rank{rank}.pt" : "run/x{batch}-rank{rank}.pt";
+        if (k != FAR_ALONE) p.filename = "x{batch}-rank{rank}.pt";
+        p.number = 2;
+        p.saves = 0;
+        tr_run(tr_new(2), tars_renamed, &p);
+        links_lead_to(b, "run/ba2-rank");
+        p.saves = 1;
+        tr_run(tr_new(2), tars_renamed, &p);
+        links_lead_to(b, k == HERE ? "run/ba3-rank" : "run/x3-rank");
+        bucket_end(b);
+    }
+}
+
+// A link leads to nothing, and what lies beside it has other names: that is no fresh start. With nothing there it is one.
+static void test_tars_led_nowhere(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    plan p = tars_plan(b, 0, 2);
+    tr_run(tr_new(2), tars_life, &p);
+    for (int i = 0; i < 2; i++) {
+        const char *text = util_fmt("run/x2-rank%d.pt.tar", i);
+        util_write(bucket_path(b, util_fmt("run/latest-rank%d.pt.tar.symlink", i)), text, strlen(text));
+    }
+    far_name = "run/x{batch}-rank{rank}.pt";
+    p.dir = util_temp_dir();
+    p.saves = 0;
+    p.want = CKPT_CORRUPT;
+    tr_run(tr_new(2), tars_renamed, &p);
+    assert_non_null(strstr(p.text[0], "may be of an earlier remote_file_name"));
+    for (int i = 0; i < 4; i++) assert_int_equal(unlink(bucket_path(b, util_fmt("run/ba%d-rank%d.pt.tar", i / 2 + 1, i % 2))), 0);
+    p.want = CKPT_NOT_FOUND;
+    tr_run(tr_new(2), tars_renamed, &p);
+    bucket_end(b);
+}
+
 // A tool has found a tarball that is in no index: it is another rank's, and never rank 0's state.
 static void test_tars_found(void **state) {
     (void)state;
@@ -7739,7 +7820,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_fetched), cmocka_unit_test(test_tars_best), cmocka_unit_test(test_tars_best_of_some),
         cmocka_unit_test(test_tars_best_unread), cmocka_unit_test(test_tars_two_unread), cmocka_unit_test(test_tars_best_unread_in_store),
         cmocka_unit_test(test_tars_unseen), cmocka_unit_test(test_tars_unasked),
-        cmocka_unit_test(test_tars_found),
+        cmocka_unit_test(test_tars_renamed), cmocka_unit_test(test_tars_led_nowhere), cmocka_unit_test(test_tars_found),
         cmocka_unit_test(test_tars_wait_for_nothing),
         cmocka_unit_test(test_tars_led_to),
         cmocka_unit_test(test_tars_gone_back), cmocka_unit_test(test_tars_behind),
