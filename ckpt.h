@@ -48801,6 +48801,7 @@ typedef struct ckpt__saver_shared {
     ckpt__os_flag      wanted;          // and the owner waits for that
     ckpt__os_flag      requested;
     ckpt__os_flag      moving;          // something is away, or was when the owner looked last
+    ckpt__os_flag      expels;          // there is more to remove, or of that all has ended
     ckpt__os_thread    writer, sweeper;
     uint64_t           saved, saved_bytes, uploaded, uploaded_bytes, upload_failed, removed, waited_us;
     uint64_t           done;            // bytes that the writer has written of its present file
@@ -49952,7 +49953,7 @@ static void ckpt__saver_weigh_all(ckpt_saver *s) {
     }
 }
 
-// With the lock's data to be changed by several threads: rank 0 tells the others with the next agreement.
+// With the lock's data to be changed by several threads: rank 0 tells the others with the next agreement, or sees to it itself.
 static void ckpt__saver_condemn(ckpt_saver *s, const ckpt__saver_upload *up, const char *listing, int64_t editions, int64_t all) {
     ckpt__saver_doom d;
     d.to = up->to - s->remotes;
@@ -49964,6 +49965,7 @@ static void ckpt__saver_condemn(ckpt_saver *s, const ckpt__saver_upload *up, con
     d.from = ckpt__index_uncleared(&up->to->cleared, listing, editions);
     ckpt__buf_add(&s->doomed, &d, sizeof d);
     ckpt__buf_add(&s->doomed, listing, strlen(listing) + 1);
+    ckpt__os_flag_set(&s->shared->expels, 1);
     ckpt__os_mutex_unlock(&s->shared->lock);
 }
 
@@ -49974,6 +49976,7 @@ static void ckpt__saver_note_removal(ckpt_saver *s, ckpt_err e) {
     ckpt__os_mutex_lock(&s->shared->lock);
     s->to_remove--;
     if (how < s->removed_how) s->removed_how = how;
+    ckpt__os_flag_set(&s->shared->expels, 1);
     ckpt__os_mutex_unlock(&s->shared->lock);
 }
 
@@ -53828,7 +53831,8 @@ static void ckpt__saver_take_doomed(ckpt_saver *s, ckpt__buf *list) {
 }
 
 // Removes this rank's objects of folders that have left a store, or are replaced there; of those that more ranks saved also
-// theirs. They are those of s->expelled.
+// theirs. They are those of s->expelled. Where one rank saves for all, which takes up what a sharded job has left, the others
+// have no uploader: all go by its hand.
 static ckpt_err ckpt__saver_remove_doomed(ckpt_saver *s) {
     ckpt__buf base;
     ckpt__saver_doom d;
@@ -53838,12 +53842,14 @@ static ckpt_err ckpt__saver_remove_doomed(ckpt_saver *s) {
     s->removed_how = CKPT__REMOVAL_DONE;
     for (size_t at = 0; ckpt__saver_next_doom(s, &s->expelled, &at, &d, &listing);) {
         ckpt__remote *r = &s->remotes[d.to];
+        const char *ending = d.ending[0] != 0 ? d.ending : s->ending != NULL ? s->ending : ".pt";
         int64_t ranks = d.ranks > 0 ? d.ranks : s->ranks.world_size;
-        for (int64_t i = s->ranks.rank; i < ranks; i += s->ranks.world_size) {
+        int64_t step = s->layout == CKPT__SAVER_WHOLE ? 1 : s->ranks.world_size;
+        for (int64_t i = s->writes ? s->ranks.rank : ranks; i < ranks; i += step) {
             for (int64_t edition = d.from; edition < d.editions && base.err == CKPT_OK;
                  edition = ckpt__index_next_stale(edition, d.editions)) {
                 base.len = 0;
-                ckpt__shard_name_of(&base, i, edition, d.ending[0] != 0 ? d.ending : s->ending);
+                ckpt__shard_name_of(&base, i, edition, ending);
                 if (base.err == CKPT_OK) ckpt__saver_remove_beside(s, r, listing, base.data);
             }
         }
@@ -53887,6 +53893,25 @@ static ckpt_err ckpt__saver_end_removal(ckpt_saver *s, ckpt__saver_removal how) 
     }
     ckpt__saver_leave(s);
     return e;
+}
+
+// Does it all by itself? Else the ranks agree, if there is but one.
+static bool ckpt__saver_is_alone(const ckpt_saver *s) {
+    return !s->crew.together && s->layout == CKPT__SAVER_WHOLE;
+}
+
+// The same without agreements: what has been removed, or not, is noted, and what is to go next is asked for. Of the owner's thread.
+static void ckpt__saver_expel(ckpt_saver *s) {
+    bool more = ckpt__saver_is_alone(s) && s->pid == ckpt__os_pid();
+    if (!more || ckpt__os_flag_swap(&s->shared->expels, 0) == 0) return;
+    ckpt__saver_removal how = ckpt__saver_removal_state(s);
+    if (how == CKPT__REMOVAL_BUSY) return;              // its end sets the flag again
+    if (how != CKPT__REMOVAL_NONE && ckpt__saver_end_removal(s, how) != CKPT_OK) ckpt__saver_note_failure(s, true);
+    ckpt__buf_free(&s->expelled);
+    ckpt__saver_take_doomed(s, &s->expelled);
+    if (s->expelled.len == 0) return;
+    if (ckpt__saver_remove_doomed(s) != CKPT_OK) ckpt__saver_note_failure(s, true);
+    ckpt__os_flag_set(&s->shared->expels, 1);           // there may have been nothing to ask for
 }
 
 static void ckpt__saver_pending_free(ckpt_saver *s) {
@@ -54167,6 +54192,15 @@ static bool ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
     return done;
 }
 
+// Waits until nothing is left to be removed. False: the time was up.
+static bool ckpt__saver_await_expelled(ckpt_saver *s, double deadline) {
+    while (ckpt__saver_is_alone(s) && ckpt__os_flag_get(&s->shared->expels) != 0) {
+        ckpt__saver_expel(s);
+        if (!ckpt__saver_await_uploads(s, deadline)) return false;
+    }
+    return true;
+}
+
 // CKPT_TIMEOUT or CKPT_OK: failures are kept for whoever takes them.
 static ckpt_err ckpt__saver_wait(ckpt_saver *s, double timeout_s) {
     double begin = ckpt__os_now(), deadline = timeout_s > 0 && timeout_s < 1e9 ? begin + timeout_s : 0;
@@ -54175,7 +54209,7 @@ static ckpt_err ckpt__saver_wait(ckpt_saver *s, double timeout_s) {
         e = ckpt__error_set(CKPT_TIMEOUT, "a checkpoint in %s is still being written after %g s", s->root, timeout_s);
     if (e == CKPT_OK && s->remote_count > 0 && s->writes &&
         (!ckpt__saver_await_uploads(s, deadline) || !ckpt__saver_await_inherited(s, deadline) ||
-         !ckpt__saver_await_uploads(s, deadline)))
+         !ckpt__saver_await_uploads(s, deadline) || !ckpt__saver_await_expelled(s, deadline)))
         e = ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being uploaded after %g s", s->root, timeout_s);
     ckpt__saver_waited(s, begin);
     if (e == CKPT_OK) s->unfenced = false;
@@ -58142,7 +58176,7 @@ typedef struct ckpt__crew_word {
 
 // Does anything here need the others?
 static bool ckpt__crew_gathers(const ckpt_saver *s) {
-    return s->crew.together || s->layout != CKPT__SAVER_WHOLE;
+    return !ckpt__saver_is_alone(s);
 }
 
 // Calls until the ranks speak again: about a second's worth, going by the rate since they spoke last, but not so many that a
@@ -59160,7 +59194,10 @@ static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckp
 
 static ckpt_err ckpt__crew_event(ckpt_saver *s, const ckpt_timestamp *t, ckpt_event event) {
     ckpt__crew_word say;
-    if (!ckpt__crew_gathers(s)) return ckpt__saver_event(s, t, event);
+    if (!ckpt__crew_gathers(s)) {
+        if (ckpt__os_flag_get(&s->shared->expels) != 0) ckpt__saver_expel(s);
+        return ckpt__saver_event(s, t, event);
+    }
     if (s->crew.broken.code != CKPT_OK) return ckpt__error_put(&s->crew.broken);
     bool due = ckpt__crew_is_due(s, t, event);
     s->latched = s->latched || ckpt__os_flag_get(&s->shared->requested) != 0;

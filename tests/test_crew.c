@@ -4288,6 +4288,41 @@ static void test_run_of_rank_0(void **state) {
     assert_string_equal(names_in(util_join(p.dir, "run")), "first-0-1.tar first-1-1.tar second-0-2.tar second-1-2.tar");
 }
 
+// Two saves in a store of which rank 0 alone has an uploader when one file is written for all; `number`: the batch before.
+static void save_for_all(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    (void)snprintf(m->folder, sizeof m->folder, "file://%s/run", p->dir);
+    ckpt_timestamp t;
+    m->d.num_remote_to_keep = 1;
+    if (member_open(m)) {
+        if (p->number > 0) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        if (p->number > 0) member_check(m, p->number);
+        for (int i = 1; i <= 2; i++) {
+            TR_OK(r, member_step(m, p->number + i));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+        }
+    }
+    member_end(m);
+}
+
+// A sharded job goes on in one file: rank 0 removes what all ranks had put there, whose number is another one now.
+static void test_whole_after_sharded(void **state) {
+    (void)state;
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        plan p = plan_of(SHARDED);
+        assert_int_equal(chdir(util_temp_dir()), 0);
+        tr_run(tr_new(3), save_for_all, &p);
+        assert_string_equal(names_in(util_join(p.dir, "run")), "ba2 latest-rank0.pt.symlink");
+        p.how = WHOLE;
+        p.number = 2;
+        tr_run(tr_new(ranks), save_for_all, &p);
+        const char *names = names_in(util_join(p.dir, "run"));
+        if (strncmp(names, "ba2 ", 4) == 0) assert_string_equal(names_in(util_join(p.dir, "run/ba2")), "");     // a store has no folders
+        else assert_string_equal(names, "ba4.pt latest-rank0.pt.symlink");
+    }
+}
+
 // Each rank counts its own tokens, and its own time; the ranks speak again at the end of the loop.
 static void counts_apart(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -7797,6 +7832,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_waits_in_barrier),
         cmocka_unit_test(test_abandons_in_barrier),
         cmocka_unit_test(test_request), cmocka_unit_test(test_epochs_alone),
+        cmocka_unit_test(test_whole_after_sharded),
         cmocka_unit_test(test_run_of_rank_0), cmocka_unit_test(test_counts_apart), cmocka_unit_test(test_last_steps),
         cmocka_unit_test(test_past_the_end), cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),

@@ -3793,6 +3793,72 @@ static void test_sharded_back_on_the_first_machine(void **state) {
     }
 }
 
+// A sharded run that goes on in one file, by itself: what leaves the store leaves it as a whole, also what an earlier process has begun
+// to remove, or could not. k: 1, a removal fails for once; 2, the process ends before.
+static void test_sharded_goes_on_whole(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        int step = 0;
+        for (int i = 0; i < (k == 2 ? 3 : 2); i++) {
+            remote_run m = remote_new(dir, b);
+            ckpt_timestamp t;
+            m.r->d.sharded = i == 0;
+            m.r->d.sharded_prefix_dir = "ba{batch}";
+            m.r->d.num_remote_to_keep = 2;
+            run_open(m.r);
+            if (i > 0) ok(ckpt_saver_resume(m.r->s, &t));
+            if (i > 0) assert_int_equal(t.batch, step);
+            if (k > 0 && i == 1) bucket_fail(b, "remove run/ba2/__0", CKPT_NET, k == 1 ? 1 : -1);
+            for (int n = 0; n < 3; n++) {
+                run_save(m.r, ++step);
+                ckpt_err e = ckpt_saver_wait(m.r->s, 0);
+                if (k == 0 || i != 1) ok(e);
+            }
+            bool fails = k > 0 && i == 1;
+            assert_int_equal(ckpt_saver_close(m.r->s, 0), fails ? CKPT_NET : CKPT_OK);
+            ckpt_state_free(&m.r->st);
+            (void)!ckpt_uploader_close(m.u, 0);
+            bucket_fail(b, NULL, CKPT_OK, 0);
+        }
+        assert_string_equal(bucket_names(b), util_fmt("run%%ba%d.pt run%%ba%d.pt run%%latest.pt.symlink", step - 1, step));
+        bucket_end(b);
+    }
+}
+
+// The same without a call that waits: what happens in the background goes on at the loop's events.
+static void test_sharded_goes_on_whole_unwaited(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    for (int i = 0; i < 2; i++) {
+        remote_run m = remote_new(dir, b);
+        ckpt_timestamp t = at_batch(3);
+        m.r->d.sharded = i == 0;
+        m.r->d.sharded_prefix_dir = "ba{batch}";
+        m.r->d.num_remote_to_keep = 1;
+        if (i == 1) m.r->d.save_interval = "1000ba";
+        run_open(m.r);
+        if (i == 0) for (int n = 1; n <= 2; n++) save_wait(&m, n);
+        if (i == 1) {
+            ok(ckpt_saver_resume(m.r->s, &t));
+            t = at_batch(3);
+            run_set(m.r, 3);
+            ok(ckpt_saver_save(m.r->s, &t));
+        }
+        double until = ckpt__os_now() + 60;
+        while (i == 1 && bucket_has(b, "run/ba2/__0_0.pt") && ckpt__os_now() < until) {
+            t.batch++;
+            ok(ckpt_saver_batch_end(m.r->s, &t));
+            usleep(1000);
+        }
+        if (i == 1) assert_string_equal(bucket_names(b), "run%ba3.pt run%latest.pt.symlink");
+        remote_end(&m);
+    }
+    bucket_end(b);
+}
+
 // A machine that has nothing of a sharded run, in a store from which nothing goes, counts its saves on: here the 5th stays.
 static void test_sharded_count_goes_on(void **state) {
     (void)state;
@@ -4786,6 +4852,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_staged_is_newer),
         cmocka_unit_test(test_resume_on_an_empty_machine),
         cmocka_unit_test(test_back_on_the_first_machine), cmocka_unit_test(test_sharded_back_on_the_first_machine),
+        cmocka_unit_test(test_sharded_goes_on_whole),
+        cmocka_unit_test(test_sharded_goes_on_whole_unwaited),
         cmocka_unit_test(test_sharded_count_goes_on),
         cmocka_unit_test(test_fresh_start),
         cmocka_unit_test(test_resume_newest),
