@@ -52744,6 +52744,14 @@ static void ckpt__saver_drop_lost(ckpt_saver *s, ckpt__remote *r, uint64_t numbe
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s", ckpt__error_last.text);
 }
 
+// A sharded job has not got to its listing, and nobody does now that one file is written: what there is of the others, and what
+// the uploader still brings, goes when a newer checkpoint is published. With the turn.
+static void ckpt__saver_drop_unlisted(const ckpt_saver *s, ckpt__remote *r, uint64_t number) {
+    int at = ckpt__remote_find(&r->ledger, number);
+    if (at < 0 || s->layout != CKPT__SAVER_WHOLE || !ckpt__index_is_folder(r->ledger.lines[at].name)) return;
+    if (ckpt__remote_waits(&r->ledger.lines[at])) r->ledger.lines[at].upload = CKPT__UPLOAD_LOCAL;
+}
+
 // Is the file whole, as far as can be seen? The thread's sentence stays.
 static bool ckpt__saver_is_sound(const ckpt_saver *s, const char *path) {
     ckpt__engine_job job;
@@ -52851,6 +52859,7 @@ static ckpt_err ckpt__saver_take_up_line(ckpt_saver *s, ckpt__remote *r, uint64_
         local = ckpt__remote_find(&s->index, number);
         here = local >= 0 && !s->index.lines[local].stray && ckpt__saver_left_take(s, &left, &s->index.lines[local]);
         if (absent && !here && left.name.err == CKPT_OK && left.path.err == CKPT_OK) ckpt__saver_drop_lost(s, r, number);
+        if (absent) ckpt__saver_drop_unlisted(s, r, number);
         here = here && !folder;         // what it tells of may not be there
         // The same size alone may be an earlier checkpoint of a constant name, or somebody else's: when in doubt it goes again.
         at = ckpt__remote_find(&r->ledger, number);
@@ -53900,7 +53909,8 @@ static bool ckpt__saver_is_alone(const ckpt_saver *s) {
     return !s->crew.together && s->layout == CKPT__SAVER_WHOLE;
 }
 
-// The same without agreements: what has been removed, or not, is noted, and what is to go next is asked for. Of the owner's thread.
+// The same without agreements: what has been removed, or not, is noted, and what is to go next is asked for. On the owner's
+// thread.
 static void ckpt__saver_expel(ckpt_saver *s) {
     bool more = ckpt__saver_is_alone(s) && s->pid == ckpt__os_pid();
     if (!more || ckpt__os_flag_swap(&s->shared->expels, 0) == 0) return;

@@ -3827,6 +3827,41 @@ static void test_sharded_goes_on_whole(void **state) {
     }
 }
 
+// One that was killed before its listing was on its way: what the uploader still brings of it nobody finishes, and it goes.
+static void test_sharded_killed_goes_on_whole(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dir = util_temp_dir();
+    pid_t child = fork();
+    if (child == 0) {
+        remote_run m = remote_new(dir, bucket_new(b->dir));
+        m.r->d.sharded = true;
+        m.r->d.sharded_prefix_dir = "ba{batch}";
+        bucket_fail(m.b, "put run/ba1/__0_0.pt", CKPT_NET, -1);
+        if (ckpt_saver_open(&m.r->s, &m.r->d) != CKPT_OK) _exit(2);
+        ckpt_timestamp t = at_batch(1);
+        run_set(m.r, 1);
+        _exit(ckpt_saver_save(m.r->s, &t) != CKPT_OK || ckpt_saver_wait(m.r->s, 0) != CKPT_NET);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    for (int i = 0; i < 2; i++) {
+        remote_run m = remote_new(dir, b);
+        ckpt_timestamp t;
+        m.r->d.num_remote_to_keep = 1;
+        run_open(m.r);
+        ok(ckpt_saver_resume(m.r->s, &t));
+        assert_int_equal(t.batch, 1 + i);
+        ok(ckpt_saver_wait(m.r->s, 0));
+        if (i == 0) assert_string_equal(bucket_names(b), "run%ba1%__0_0.pt");
+        save_wait(&m, 2 + i);
+        assert_string_equal(bucket_names(b), util_fmt("run%%ba%d.pt run%%latest.pt.symlink", 2 + i));
+        remote_end(&m);
+    }
+    bucket_end(b);
+}
+
 // The same without a call that waits: what happens in the background goes on at the loop's events.
 static void test_sharded_goes_on_whole_unwaited(void **state) {
     (void)state;
@@ -4854,6 +4889,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_back_on_the_first_machine), cmocka_unit_test(test_sharded_back_on_the_first_machine),
         cmocka_unit_test(test_sharded_goes_on_whole),
         cmocka_unit_test(test_sharded_goes_on_whole_unwaited),
+        cmocka_unit_test(test_sharded_killed_goes_on_whole),
         cmocka_unit_test(test_sharded_count_goes_on),
         cmocka_unit_test(test_fresh_start),
         cmocka_unit_test(test_resume_newest),
