@@ -282,6 +282,7 @@
                              writes .metadata last. Without it the directory does not count.
        per_rank_tar          every rank writes a tarball of its own (Composer's DeepSpeed layout): `.tar` is appended to
                              names that have none, {rank} must be in them, all ranks resume from the same one or none does.
+                             A run that goes on in another layout leaves those of ranks above 0 where they are.
 
    A piece of a tensor says what it is a piece of:
 
@@ -52383,6 +52384,19 @@ static ckpt_err ckpt__saver_measure(ckpt_saver *s) {
     return e;
 }
 
+// Each rank that writes tarballs keeps an index and ledgers of its own, which none does now: what they tell of is left alone, as
+// it may be what another job goes on from.
+static void ckpt__saver_tell_tars(const ckpt_saver *s) {
+    ckpt__buf path;
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_fmt(&path, "%s/.ckpt-index-rank1.jsonl", s->root);
+    if (s->layout != CKPT__SAVER_TARS && path.err == CKPT_OK && ckpt__os_exists(ckpt__buf_cstr(&path)))
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "an earlier job, with per_rank_tar, has left tarballs of other ranks: this "
+                        "one does not rotate them, in %s or in a store. `ckpt rm` removes those that nobody needs; without %s "
+                        "this is not said again", s->root, path.data);
+    ckpt__buf_free(&path);
+}
+
 // Makes the folder, takes its lock, reads its index. Only the rank that leads there does.
 static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     ckpt__buf path;
@@ -52418,6 +52432,7 @@ static ckpt_err ckpt__saver_enter_folder(ckpt_saver *s) {
     s->number = ckpt__index_next_number(&s->index) - 1;
     s->index.spares = s->rule.keep != CKPT_KEEP_ALL;
     if (e == CKPT_OK) ckpt__index_keep_spare(&s->index);
+    if (e == CKPT_OK) ckpt__saver_tell_tars(s);
     return e;
 }
 

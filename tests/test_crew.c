@@ -4323,6 +4323,32 @@ static void test_whole_after_sharded(void **state) {
     }
 }
 
+static void hear_of_tars(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    if (member_open(m)) {
+        TR_OK(r, member_step(m, p->number));
+        TR_CHECK(r, (strstr(m->log, "tarballs of other ranks") != NULL) == (p->how == WHOLE && r->rank == 0 && p->number == 2));
+    }
+    member_end(m);
+}
+
+// What ranks above 0 have left belongs to nobody when one file is written for all: that is said until its index is gone.
+static void test_whole_after_tars(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    p.number = 1;
+    tr_run(tr_new(2), hear_of_tars, &p);
+    p.number = 2;
+    tr_run(tr_new(2), hear_of_tars, &p);
+    p.how = WHOLE;
+    tr_run(tr_new(2), hear_of_tars, &p);
+    assert_non_null(strstr(names_in(p.dir), "ba1-rank1.pt.tar"));
+    assert_int_equal(unlink(util_join(p.dir, ".ckpt-index-rank1.jsonl")), 0);
+    p.number = 3;
+    tr_run(tr_new(2), hear_of_tars, &p);
+}
+
 // Each rank counts its own tokens, and its own time; the ranks speak again at the end of the loop.
 static void counts_apart(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
@@ -7833,6 +7859,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_abandons_in_barrier),
         cmocka_unit_test(test_request), cmocka_unit_test(test_epochs_alone),
         cmocka_unit_test(test_whole_after_sharded),
+        cmocka_unit_test(test_whole_after_tars),
         cmocka_unit_test(test_run_of_rank_0), cmocka_unit_test(test_counts_apart), cmocka_unit_test(test_last_steps),
         cmocka_unit_test(test_past_the_end), cmocka_unit_test(test_apart_at_the_end),
         cmocka_unit_test(test_cadence),
