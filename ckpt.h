@@ -16936,6 +16936,7 @@ typedef struct ckpt__index_line {
     bool              wary;             // not stored: inherited, and what the store has under its name is not this run's, or,
                                         // of a folder, could not be seen
     bool              counted;          // not stored: it failed in this process, which was told
+    bool              sent;             // not stored: in a ledger: this process has handed it over, or is about to
     bool              unsent;           // not stored: it could not be handed over for every store
     bool              passed;           // not stored: the run has gone on from another one, before it or beside it
     bool              replaced;         // not stored: it neither goes nor counts; its name is about to be another checkpoint's
@@ -44167,7 +44168,7 @@ static ckpt_err ckpt__remote_expect(ckpt__remote *r, const ckpt__index_line *lin
     ckpt__index_line l = *line;
     l.name = name;
     l.upload = CKPT__UPLOAD_PENDING;
-    l.owned = true;
+    l.owned = l.sent = true;
     l.removing = l.inherited = l.wary = l.counted = l.unsent = false;
     l.refused_at = 0;
     ckpt_err e = ckpt__index_insert(&r->ledger, ckpt__remote_place(&r->ledger, l.number), &l);
@@ -50051,10 +50052,21 @@ static ckpt_err ckpt__saver_ask_listing(const ckpt_saver *s, const ckpt__remote 
     return e;
 }
 
-// SHARDED: a line that was only listed does not know which files go with its listing, and nobody does when that is gone. Where it
-// will never be read they are taken for those of this world. False: the store did not answer, or is not to be asked (`away`):
-// then the others need not be asked, and one try is enough, as there is a next arrival; or it could not be noted. Without the
-// turn.
+// SHARDED: what a listing says of the files that go with it. False: the line knew all that.
+static bool ckpt__saver_learn_files(ckpt__index_line *l, const ckpt__index_line *says) {
+    int64_t ranks = says->ranks > l->seen ? says->ranks : l->seen;
+    bool other = says->edition >= l->edition && says->ending[0] != 0 && strcmp(says->ending, l->ending) != 0;
+    bool more = other || ranks > l->ranks || says->edition > l->edition;
+    if (other) memcpy(l->ending, says->ending, sizeof says->ending);
+    if (ranks > l->ranks) l->ranks = ranks;
+    if (says->edition > l->edition) l->edition = says->edition;
+    return more;
+}
+
+// SHARDED: a line that was only listed does not know which files go with its listing, and nobody does when that is gone; nor does
+// one of before this process for certain: another machine may have saved that name again. Where it will never be read they are
+// taken for those of this world. False: the store did not answer, or is not to be asked (`away`): then the others need not be
+// asked, and one try is enough, as there is a next arrival; or it could not be noted. Without the turn.
 static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char *name, bool *away) {
     ckpt__error_record kept;
     ckpt__store_stat info;
@@ -50062,7 +50074,7 @@ static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char
     if (!ckpt__index_is_folder(name)) return true;
     ckpt__saver_enter(s);
     int at = ckpt__index_find(&r->ledger, name);
-    bool known = at < 0 || r->ledger.lines[at].ranks > 0;
+    bool known = at < 0 || (r->ledger.lines[at].ranks > 0 && r->ledger.lines[at].sent);
     ckpt__saver_leave(s);
     if (known || *away) return known;
     memset(&says, 0, sizeof says);
@@ -50080,14 +50092,9 @@ static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char
     if (e != CKPT_OK) return !*away;
     ckpt__saver_enter(s);
     at = ckpt__index_find(&r->ledger, name);
-    known = at < 0 || r->ledger.lines[at].ranks > 0;
-    if (!known) {                       // written before the listing goes: whoever dies in between leaves it to the next process
-        ckpt__index_line *l = &r->ledger.lines[at];
-        l->ranks = says.ranks > l->seen ? says.ranks : l->seen;
-        if (says.edition >= l->edition) memcpy(l->ending, says.ending, sizeof says.ending);
-        if (says.edition > l->edition) l->edition = says.edition;
+    known = at < 0 || !ckpt__saver_learn_files(&r->ledger.lines[at], &says);
+    if (!known)                         // written before the listing goes: whoever dies in between leaves it to the next process
         known = ckpt__saver_is_in_place(s) && ckpt__index_write(&r->ledger) == CKPT_OK;
-    }
     ckpt__saver_leave(s);
     ckpt__error_last = kept;
     return known;
@@ -52763,7 +52770,8 @@ static void ckpt__saver_drop_lost(ckpt_saver *s, ckpt__remote *r, uint64_t numbe
 // the uploader still brings, goes when a newer checkpoint is published. With the turn.
 static void ckpt__saver_drop_unlisted(const ckpt_saver *s, ckpt__remote *r, uint64_t number) {
     int at = ckpt__remote_find(&r->ledger, number);
-    if (at < 0 || s->layout != CKPT__SAVER_WHOLE || !ckpt__index_is_folder(r->ledger.lines[at].name)) return;
+    bool leaves = s->layout == CKPT__SAVER_WHOLE && s->remote_rule.keep > 0;
+    if (!leaves || at < 0 || !ckpt__index_is_folder(r->ledger.lines[at].name)) return;
     if (ckpt__remote_waits(&r->ledger.lines[at])) r->ledger.lines[at].upload = CKPT__UPLOAD_LOCAL;
 }
 

@@ -3894,6 +3894,31 @@ static void test_sharded_goes_on_whole_unwaited(void **state) {
     bucket_end(b);
 }
 
+// Another machine goes back and saves names again, in files of a later edition; the first one, which goes on from a later save,
+// removes those too.
+static void test_sharded_saved_again_elsewhere(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dirs[] = { util_temp_dir(), util_temp_dir() };
+    static const int from[] = { 0, 2, 6 }, to[] = { 5, 6, 11 };
+    for (int i = 0; i < 3; i++) {
+        remote_run m = remote_new(dirs[i % 2], b);
+        ckpt_timestamp t;
+        m.r->d.sharded = true;
+        m.r->d.sharded_prefix_dir = "ba{batch}";
+        m.r->d.num_remote_to_keep = 4;
+        run_open(m.r);
+        if (i > 0) ok(ckpt_saver_resume(m.r->s, &t));
+        if (i > 0) assert_int_equal(t.batch, i == 1 ? 5 : 6);
+        for (int step = from[i] + 1; step <= to[i]; step++) save_wait(&m, step);
+        if (i == 1) assert_true(bucket_has(b, "run/ba4/__0_1.pt") && bucket_has(b, "run/ba5/__0_1.pt"));
+        remote_end(&m);
+    }
+    const char *names = bucket_names(b);
+    for (int i = 1; i <= 7; i++) if (strstr(names, util_fmt("ba%d%%", i)) != NULL) fail_msg("ba%d: %s", i, names);
+    bucket_end(b);
+}
+
 // A machine that has nothing of a sharded run, in a store from which nothing goes, counts its saves on: here the 5th stays.
 static void test_sharded_count_goes_on(void **state) {
     (void)state;
@@ -4890,6 +4915,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sharded_goes_on_whole),
         cmocka_unit_test(test_sharded_goes_on_whole_unwaited),
         cmocka_unit_test(test_sharded_killed_goes_on_whole),
+        cmocka_unit_test(test_sharded_saved_again_elsewhere),
         cmocka_unit_test(test_sharded_count_goes_on),
         cmocka_unit_test(test_fresh_start),
         cmocka_unit_test(test_resume_newest),
