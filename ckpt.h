@@ -1007,9 +1007,12 @@ typedef struct ckpt_saver_desc {
     const char        *remote_file_name;        // template of object names; default: folder's path and filename;
                                                 // CKPT_NONE: nothing is uploaded
     const char        *latest_filename;         // default "latest-rank{rank}.pt"; CKPT_NONE: no link. Two savers whose links are
-                                                // one ("../latest.pt") take turns: it leads to what was saved last
+                                                // one ("../latest.pt") take turns: it leads to what was saved last. One that
+                                                // is given up for another name stays, and leads nowhere when rotation has let
+                                                // its checkpoint go: remove it, or `ckpt gc` leads it to the newest
     const char        *latest_remote_file_name; // ".symlink" is appended; default: folder's path and latest_filename;
-                                                // CKPT_NONE: none is published; two open savers of one uploader need two
+                                                // CKPT_NONE: none is published; two open savers of one uploader need two.
+                                                // One that is given up stays as well: `ckpt rm URI` removes it
     const char        *save_interval;           // default "1ep"; "500ba" "1h30m" "0.1dur"; a bare integer counts epochs;
                                                 // 0 or less: only by ckpt_saver_save and _request. Seconds are those of
                                                 // the timestamp's total_wct, what ckpt_next_* were given, and no clock's
@@ -1185,7 +1188,8 @@ CKPT__DECL ckpt_err ckpt_saver_fence(ckpt_saver *s);
 // after it: take the handlers away before.
 CKPT__DECL void     ckpt_saver_request(ckpt_saver *s);
 // The checkpoints that the saver keeps (Composer's saved_checkpoints), oldest first, durable ones only. Returns
-// how many; *paths (may be NULL) is valid until the next call on the saver.
+// how many; *paths (may be NULL) is valid until the next call on the saver. Where ranks share a folder one knows all of it,
+// rank 0 if it is there; of sharded ones the others know what they have saved since they opened, of one file for all nothing.
 CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *const **paths);
 // Blocks until all that was asked for is durable, linked and rotated, uploaded everywhere and published. timeout_s 0 or less:
 // no limit; else CKPT_TIMEOUT, and the work goes on; of several ranks the shortest limit is that of all. Returns a background
@@ -56042,6 +56046,22 @@ static ckpt_err ckpt__resume_bring_one(ckpt_saver *s, const ckpt__buf *path, uin
     return e;
 }
 
+// Names a file that somebody needs and no folder has whole: those that can be brought are not what keeps the job from it. `told`
+// is what all ranks know. CKPT_OK where this rank has a part of it, of which more is said by who reads it.
+static ckpt_err ckpt__resume_say_lost(const ckpt__shard_meta *m, const ckpt__shard_place *place, const int64_t *told) {
+    ckpt__buf path;
+    size_t i = 0;
+    ckpt__buf_init(&path, &m->allocator);
+    while (i < m->file_count && (told[2 * i + 1] == 0 || told[2 * i] != INT64_MAX)) i++;
+    if (i == m->file_count) return CKPT_OK;
+    ckpt__shard_path(&path, place, m->files[i].name);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK && !ckpt__os_exists(path.data))
+        e = ckpt__error_set(CKPT_NOT_FOUND, "%s is missing: no rank's folder has it whole", path.data);
+    ckpt__buf_free(&path);
+    return e;
+}
+
 // Folders that are not one: what a rank needs and its folder has not, values that rank 0 alone has written for one, comes
 // from the folder of another rank. Nothing is brought where a file that is needed is nowhere; where a rank could not look whether
 // it is in its folder, that is what keeps the job from it. Collective.
@@ -56076,7 +56096,10 @@ static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, con
         any = any || told[2 * i + 1] != 0;
         all = all && (told[2 * i + 1] == 0 || told[2 * i] != INT64_MAX);
     }
-    if (e == CKPT_OK && !all) e = ckpt__ranks_share(&s->crew, ckpt__error_put(&unseen));
+    if (e == CKPT_OK && !all) {
+        ckpt_err why = unseen.code != CKPT_OK ? ckpt__error_put(&unseen) : ckpt__resume_say_lost(m, place, told);
+        e = ckpt__ranks_share(&s->crew, why);
+    }
     if (e == CKPT_OK && all && any) e = ckpt__ranks_send(&s->crew, &token, 0);
     for (size_t i = 0; i < count && e == CKPT_OK && all; i++) {
         if (told[2 * i + 1] == 0) continue;

@@ -4323,6 +4323,27 @@ static void test_whole_after_sharded(void **state) {
     }
 }
 
+static void miss_one(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e != CKPT_OK && e != CKPT_NOT_FOUND && strstr(ckpt_last_error(), "__2_0.pt is missing") != NULL);
+    }
+    member_end(m);
+}
+
+// Each rank has a folder of its own, and the third one's machine is gone: its file is named, not one that a rank lacks and another has.
+static void test_apart_one_gone(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.apart = true;
+    p.saves = 1;
+    tr_run(tr_new(3), save_some, &p);
+    tr_run(tr_new(2), miss_one, &p);
+}
+
 static void hear_of_tars(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     member *m = member_new(r, p);
@@ -7858,6 +7879,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_waits_in_barrier),
         cmocka_unit_test(test_abandons_in_barrier),
         cmocka_unit_test(test_request), cmocka_unit_test(test_epochs_alone),
+        cmocka_unit_test(test_apart_one_gone),
         cmocka_unit_test(test_whole_after_sharded),
         cmocka_unit_test(test_whole_after_tars),
         cmocka_unit_test(test_run_of_rank_0), cmocka_unit_test(test_counts_apart), cmocka_unit_test(test_last_steps),
