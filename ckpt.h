@@ -1144,7 +1144,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // first.
 // With destinations their .symlink objects are asked as well: a checkpoint there that is newer than all that is local
 // is fetched into the folder, entered in the index and loaded; so a machine that has nothing resumes too. One that
-// does not verify is passed over, and then the bucket is listed for older ones. Of a name without a count ("ep{epoch}.pt") both
+// does not verify is passed over, and then the bucket is listed for older ones, as it is where there is no .symlink: it may have
+// another name since. Of a name without a count ("ep{epoch}.pt") both
 // ends are compared, or all of it is fetched where the store has no ranges; a local one that this machine has uploaded is loaded
 // with a warning where there is no room for that (else CKPT_NO_SPACE). What was loaded from the folder and never
 // got to a store, because its process died or the upload failed, is handed over again, of a sharded one each rank's files.
@@ -56795,9 +56796,9 @@ static ckpt_err ckpt__resume_prefix(ckpt_saver *s, ckpt__remote *r, ckpt__buf *o
 }
 
 // Lists a store into `out`. One that does not let us has nothing to offer. One that says "not found" of its list is not there
-// itself, or somebody answers in its place: of its checkpoints nothing is known, and that is no fresh start. SHARDED: what files
-// of ranks it has without a listing is noted as well, as a save of such a name must not touch them.
-static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__index *out) {
+// itself, or somebody answers in its place: of its checkpoints nothing is known, and that is no fresh start; *absent says so.
+// SHARDED: what files of ranks it has without a listing is noted as well, as a save of such a name must not touch them.
+static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__index *out, bool *absent) {
     ckpt__buf prefix, pattern;
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__buf_init(&prefix, &s->allocator);
@@ -56811,6 +56812,7 @@ static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__ind
         e = CKPT_OK;
     } else if (e == CKPT_NOT_FOUND) {                           // of the user's functions alone it can be a word of their own
         e = r->store->table == &ckpt__store_custom_table ? CKPT_OK : CKPT_NET;
+        *absent = e != CKPT_OK;
     }
     ckpt__buf_free(&prefix);
     ckpt__buf_free(&pattern);
@@ -56836,9 +56838,9 @@ static bool ckpt__resume_is_away(ckpt_err e, bool reads) {
     return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_AUTH || (e == CKPT_IO && !reads);
 }
 
-// Adds all that a store has of this run, once.
-static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r) {
-    bool *listed = &w->listed[r - s->remotes];
+// Adds all that a store has of this run, once. needed: else of one that is not there nothing is known, and that may do.
+static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, bool needed) {
+    bool *listed = &w->listed[r - s->remotes], absent = false;
     ckpt__index all;
     ckpt__name_pattern p;
     ckpt__buf format;
@@ -56848,13 +56850,14 @@ static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__rem
     ckpt_err e = ckpt__resume_far_pattern(s, r, &format, &p);
     if (e != CKPT_OK) return e;
     e = ckpt__index_init(&all, &s->allocator, s->root);
-    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &all);
+    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &all, &absent);
+    *listed = needed || !absent;
     for (size_t i = 0; i < all.count && e == CKPT_OK; i++)
         e = ckpt__resume_add_far(s, w, r, &p, known, all.lines[i].name, NULL);
     ckpt__index_free(&all);
     ckpt__name_pattern_free(&p);
     ckpt__buf_free(&format);
-    return ckpt__resume_without(s, w, r, e, NULL);
+    return *listed ? ckpt__resume_without(s, w, r, e, NULL) : CKPT_OK;
 }
 
 // Adds one object. info: of what a link leads to; NULL: none does.
@@ -56920,7 +56923,8 @@ static ckpt_err ckpt__resume_leads_nowhere(ckpt_saver *s, ckpt__resume_walk *w, 
     return e;
 }
 
-// Asks a store what its latest names.
+// Asks a store what its latest names. Where that is not there, nothing was put yet, or under another name of latest: then what is
+// there may be newer than all that the folder has.
 static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r) {
     ckpt__buf name, link;
     ckpt__store_stat info;
@@ -56933,7 +56937,7 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
     r->unread = false;
     ckpt_timestamp t = ckpt__saver_sample_time(1);
     ckpt_err e = ckpt__saver_remote_names(s, r, &t, &name, &link);
-    bool lists = e == CKPT_OK && (link.len == 0 || s->remote_varies);
+    bool lists = e == CKPT_OK && (link.len == 0 || s->remote_varies), needed = true;
     if (e == CKPT_OK && !lists) {
         e = ckpt__remote_latest(r, link.data, &name, &info, ckpt__remote_retry(r), &dangling);
         if (e == CKPT_OK) {
@@ -56943,13 +56947,14 @@ static ckpt_err ckpt__resume_ask(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remo
             if (dangling) ckpt__error_take(&nowhere);
             lists = true;
         } else if (e == CKPT_NOT_FOUND) {
-            e = CKPT_OK;
+            lists = true;
+            needed = false;
         }
     }
     // a link that was read tells of a checkpoint, though what it leads to cannot be looked at
     bool leads = e != CKPT_OK && e != CKPT_NOMEM && !lists && name.len > 0 && link.len > strlen(".symlink") &&
                  strncmp(name.data, link.data, link.len - strlen(".symlink")) != 0;
-    if (lists) e = ckpt__resume_list(s, w, r);
+    if (lists) e = ckpt__resume_list(s, w, r, needed);
     else e = ckpt__resume_without(s, w, r, e, leads ? name.data : NULL);
     if (e == CKPT_OK && nowhere.code != CKPT_OK && w->far_count == known) {
         ckpt__error_last = nowhere;
@@ -57127,7 +57132,7 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
     } else if (s->crew.broken.code == CKPT_OK &&
                ((tries && ckpt__resume_passes(e, own)) || (!tries && (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND)))) {
         ckpt__resume_pass_over(s, w, e, f.name, f.name);
-        e = ckpt__resume_list(s, w, f.from);
+        e = ckpt__resume_list(s, w, f.from, true);
     } else if (s->crew.broken.code == CKPT_OK && ckpt__resume_is_away(e, tries)) {
         e = ckpt__resume_without(s, w, f.from, e, f.name);
     }
@@ -57256,12 +57261,13 @@ static void ckpt__resume_tell_unknown(const ckpt_saver *s, const ckpt__remote *r
 static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
     ckpt__index listed, copy;
     ckpt__buf name;
+    bool absent = false;
     if (!(r->ledger.lost || r->ledger.damaged) || s->remote_rule.keep <= 0) return CKPT_OK;
     ckpt__buf_init(&name, &s->allocator);
     ckpt_err e = ckpt__index_init(&listed, &s->allocator, s->root), other = ckpt__index_init(&copy, &s->allocator, s->root);
     copy.best = s->best;
     if (e == CKPT_OK) e = other;
-    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &listed);
+    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &listed, &absent);
     if (e == CKPT_OK && listed.count > 0) {
         e = ckpt__saver_copy_name(s, r, &name);
         if (e == CKPT_OK) e = ckpt__remote_read_copy(r, name.data, &copy);
@@ -57828,7 +57834,7 @@ static ckpt_err ckpt__resume_walk_all(ckpt_saver *s, ckpt__resume_walk *w, bool 
             bool more = false;
             for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) {
                 more = more || !w->listed[i];
-                e = ckpt__resume_list(s, w, &s->remotes[i]);
+                e = ckpt__resume_list(s, w, &s->remotes[i], true);
             }
             if (more) continue;
             for (int turn = 1; turn <= 2 && line < 0; turn++) line = ckpt__resume_next_line(s, tried, turn);

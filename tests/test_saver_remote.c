@@ -3994,6 +3994,42 @@ static void test_resume_newest(void **state) {
     bucket_end(b);
 }
 
+// A machine whose folder is behind comes back, and its `latest` in the store has another name: it goes on from the newest all the same,
+// and writes over nothing of it. The next process asks the link again. 1: nor by a store that was not used yet it is kept from what it
+// has; 2: nor by one that is not there.
+static void test_resume_by_another_latest_name(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        bucket *b = k == 0 ? bucket_with(5) : bucket_new(NULL);
+        const ckpt__store_table *own = b->store->table;
+        ckpt__store_table other = *own;
+        const char *dir = util_temp_dir();
+        run *old = run_new(dir);
+        run_open(old);
+        for (int i = 1; i <= 2; i++) run_save(old, i);
+        run_end(old);
+        int at = k == 0 ? 5 : 2;
+        for (int turn = 0; turn < 2; turn++) {
+            remote_run m = remote_new(dir, b);
+            m.r->d.latest_remote_file_name = "run/newest.pt";
+            if (k == 2 && turn == 0) bucket_fail(b, "list", CKPT_NOT_FOUND, -1);
+            if (k == 2) b->store->table = &other;
+            run_open(m.r);
+            ckpt_timestamp t;
+            ok(ckpt_saver_resume(m.r->s, &t));
+            run_check(m.r, at + turn);
+            assert_int_equal(bucket_count(b, "list"), 1);
+            assert_null(strstr(m.r->log, "resuming without "));
+            bucket_fail(b, NULL, CKPT_OK, 0);
+            save_wait(&m, at + turn + 1);
+            assert_string_equal(bucket_text(b, "run/newest.pt.symlink"), util_fmt("run/ba%d.pt", at + turn + 1));
+            remote_end(&m);
+            b->store->table = own;
+        }
+        bucket_end(b);
+    }
+}
+
 // What does not verify is passed over and reported, and the next older one found by a listing.
 static void test_resume_walks_back(void **state) {
     (void)state;
@@ -4918,7 +4954,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sharded_saved_again_elsewhere),
         cmocka_unit_test(test_sharded_count_goes_on),
         cmocka_unit_test(test_fresh_start),
-        cmocka_unit_test(test_resume_newest),
+        cmocka_unit_test(test_resume_newest), cmocka_unit_test(test_resume_by_another_latest_name),
         cmocka_unit_test(test_resume_walks_back),
         cmocka_unit_test(test_resume_without_a_good_link), cmocka_unit_test(test_resume_listed_by_filled_names),
         cmocka_unit_test(test_resume_all_damaged),
