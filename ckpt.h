@@ -49628,37 +49628,64 @@ static ckpt_err ckpt__saver_retire(ckpt_saver *s, const ckpt__index *gone, bool 
 
 //-- the index -------------------------------------------------------------------
 
+// The path of the run's link, where that is the same at all times; else, and where there is none, "".
+static void ckpt__saver_own_link(const ckpt_saver *s, ckpt__buf *link) {
+    ckpt_timestamp t = ckpt__saver_sample_time(1);
+    ckpt__buf_init(link, &s->allocator);
+    if (s->latest_varies || ckpt__saver_link_path(s, link, &t) != CKPT_OK) link->len = 0;
+}
+
+// Is what has a line's name the run's link? The name was a checkpoint's before it was the link's: taken for one still, the link
+// would be removed by rotation.
+static bool ckpt__saver_is_own_link(const ckpt_saver *s, const ckpt__buf *link, const char *name) {
+    size_t n = strlen(name) - (ckpt__index_is_folder(name) ? strlen(CKPT__INDEX_INSIDE) : 0);
+    if (link->len < n || memcmp(link->data + link->len - n, name, n) != 0) return false;
+    ckpt__error_record kept;
+    ckpt__buf text;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&text, &s->allocator);
+    bool own = ckpt__saver_linked(s, &text, name) == CKPT_OK && strcmp(link->data, text.data) == 0 &&
+               ckpt__saver_read_link(&text, link->data) == CKPT_OK;
+    ckpt__buf_free(&text);
+    ckpt__error_last = kept;
+    return own;
+}
+
 // Lines whose file somebody removed would take the places of real ones among the newest N. Of what is pinned the line is kept
 // aside: its file, or all of the folder, may be away for a moment only. Stores hear before what is pinned, and what was let go
 // of: of a line that has left nobody could say so, and its object would go, or stay for ever.
 static void ckpt__saver_drop_missing(ckpt_saver *s) {
-    ckpt__buf path;
+    ckpt__buf path, latest;
     ckpt__os_info info;
     for (int i = 0; i < s->remote_count; i++) ckpt__remote_pin(&s->remotes[i], &s->index);
+    ckpt__saver_own_link(s, &latest);
     ckpt__buf_init(&path, &s->allocator);
     for (size_t i = s->index.count; i > 0; i--) {
-        ckpt__index_path(&path, &s->index, s->index.lines[i - 1].name);
-        if (path.err != CKPT_OK || ckpt__os_lstat(ckpt__buf_cstr(&path), &info) != CKPT_NOT_FOUND) continue;
         const ckpt__index_line *l = &s->index.lines[i - 1];
-        bool spared = ckpt__index_is_spared(l, &path);
-        if (l->pinned && !spared && ckpt__index_insert(&s->absent, s->absent.count, l) != CKPT_OK) continue;
+        bool link = ckpt__saver_is_own_link(s, &latest, l->name);
+        ckpt__index_path(&path, &s->index, l->name);
+        if (path.err != CKPT_OK || (!link && ckpt__os_lstat(ckpt__buf_cstr(&path), &info) != CKPT_NOT_FOUND)) continue;
+        bool spared = !link && ckpt__index_is_spared(l, &path), away = l->pinned && !link && !spared;
+        if (away && ckpt__index_insert(&s->absent, s->absent.count, l) != CKPT_OK) continue;
         ckpt__os_mutex_lock(&s->shared->lock);
         ckpt__index_lose(&s->index, i - 1, spared);
         ckpt__os_mutex_unlock(&s->shared->lock);
     }
     ckpt__buf_free(&path);
+    ckpt__buf_free(&latest);
 }
 
 // What was pinned and away has its line and its pin again once its file is back, unless another save has its name.
 static ckpt_err ckpt__saver_readmit(ckpt_saver *s) {
-    ckpt__buf path;
+    ckpt__buf path, latest;
+    ckpt__saver_own_link(s, &latest);
     ckpt__buf_init(&path, &s->allocator);
     ckpt_err e = CKPT_OK;
     for (size_t i = s->absent.count; i > 0 && e == CKPT_OK; i--) {
         const ckpt__index_line *l = &s->absent.lines[i - 1];
         ckpt__index_path(&path, &s->index, l->name);
         e = path.err;
-        if (e != CKPT_OK || ckpt__os_is_gone(ckpt__buf_cstr(&path))) continue;
+        if (e != CKPT_OK || ckpt__os_is_gone(ckpt__buf_cstr(&path)) || ckpt__saver_is_own_link(s, &latest, l->name)) continue;
         ckpt__os_mutex_lock(&s->shared->lock);
         int at = ckpt__index_find(&s->index, l->name);
         ckpt__index_line *there = at >= 0 ? &s->index.lines[at] : NULL;
@@ -49669,6 +49696,7 @@ static ckpt_err ckpt__saver_readmit(ckpt_saver *s) {
         if (e == CKPT_OK) ckpt__index_drop(&s->absent, i - 1);
     }
     ckpt__buf_free(&path);
+    ckpt__buf_free(&latest);
     return e;
 }
 
@@ -55534,6 +55562,53 @@ typedef struct ckpt__resume_far {
     double          put;                // linked: when it came there, by the store's clock; 0: not known
 } ckpt__resume_far;
 
+// The checkpoint of a line has another name from now on; what is known of it stays, and its pin.
+static ckpt_err ckpt__resume_rename_line(ckpt_saver *s, size_t at, const char *to) {
+    ckpt__index_line l = s->index.lines[at];
+    const char *from = l.name;
+    memcpy(&l.name, &to, sizeof l.name);
+    ckpt__os_mutex_lock(&s->shared->lock);
+    ckpt_err e = ckpt__index_insert(&s->index, at + 1, &l);
+    if (e == CKPT_OK) ckpt__index_drop(&s->index, (size_t)ckpt__index_find(&s->index, from));
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return e;
+}
+
+// Gives the checkpoint at `latest` the name `path`. What has that may be the link from before the two names were exchanged.
+static ckpt_err ckpt__resume_rename_latest(const ckpt_saver *s, const char *latest, const char *path) {
+    ckpt__buf says, want;
+    ckpt_err e = ckpt__os_rename_new(latest, path);
+    if (e != CKPT_EXISTS) return e;
+    ckpt__buf_init(&says, &s->allocator);
+    ckpt__buf_init(&want, &s->allocator);
+    bool leads = ckpt__saver_read_link(&says, path) == CKPT_OK && ckpt__saver_target(s, &want, path, latest) == CKPT_OK &&
+                 strcmp(ckpt__buf_cstr(&says), ckpt__buf_cstr(&want)) == 0;
+    ckpt__buf_free(&says);
+    ckpt__buf_free(&want);
+    return leads ? ckpt__os_rename(latest, path) : e;
+}
+
+// The line of a checkpoint of time t that is called `name` now. Where `latest` was the name of checkpoints before, the index has
+// one that tells more of it than the file, above all its pin: it is written down, as resume may end without. info: of the file.
+static ckpt_err ckpt__resume_adopt_line(ckpt_saver *s, const char *name, const ckpt_timestamp *t, const ckpt__os_info *info) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__index_scanner sc;
+    ckpt__buf before;
+    ckpt__buf_init(&before, &s->allocator);
+    ckpt_err e = ckpt__saver_format(s, &before, s->latest, t);
+    int at = e == CKPT_OK ? ckpt__index_find(&s->index, before.data) : -1;
+    bool known = at >= 0 && ckpt__time_compare(&s->index.lines[at].t, t) == 0;      // else another file was put in its place
+    memset(&sc, 0, sizeof sc);
+    sc.ix = &s->index;
+    sc.pattern = s->filename;
+    sc.desc = &d;
+    if (known) e = ckpt__resume_rename_line(s, (size_t)at, name);
+    else if (e == CKPT_OK) e = ckpt__index_consider(name, info, &sc);
+    if (known && e == CKPT_OK) e = ckpt__saver_write_index(s);
+    ckpt__buf_free(&before);
+    return e;
+}
+
 // A checkpoint that is called `latest` itself, as `scp host:run/latest-rank0.pt .` leaves it: the next link would replace it. It
 // gets the name of its time; where that is taken it is a copy. What cannot be moved stays as it is.
 static ckpt_err ckpt__resume_adopt_latest(ckpt_saver *s, const char *latest) {
@@ -55558,16 +55633,13 @@ static ckpt_err ckpt__resume_adopt_latest(ckpt_saver *s, const char *latest) {
     if (e == CKPT_OK) e = path.err;
     if (has && e == CKPT_OK) ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
     if (has && e == CKPT_OK) e = dir.err != CKPT_OK ? dir.err : ckpt__os_mkdirs(ckpt__buf_cstr(&dir));
-    if (has && e == CKPT_OK && ckpt__os_rename_new(latest, ckpt__buf_cstr(&path)) == CKPT_OK) {
-        ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
-        ckpt__index_scanner sc;
-        memset(&sc, 0, sizeof sc);
-        sc.ix = &s->index;
-        sc.pattern = s->filename;
-        sc.desc = &d;
+    bool locked = has && e == CKPT_OK && (e = ckpt__index_lock(&s->index)) == CKPT_OK;
+    if (locked) e = ckpt__saver_merge(s);
+    if (locked && e == CKPT_OK && ckpt__resume_rename_latest(s, latest, ckpt__buf_cstr(&path)) == CKPT_OK) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s is a checkpoint and no link; it is now called %s", latest, path.data);
-        e = ckpt__index_consider(ckpt__buf_cstr(&name), &info, &sc);
+        e = ckpt__resume_adopt_line(s, ckpt__buf_cstr(&name), &t, &info);
     }
+    if (locked) ckpt__index_unlock(&s->index);
     ckpt__buf_free(&name);
     ckpt__buf_free(&path);
     ckpt__buf_free(&dir);
@@ -56692,6 +56764,30 @@ static ckpt_err ckpt__resume_own_lines(ckpt_saver *s) {
     return e;
 }
 
+// What the run goes on from, at `path`, lies where the link to it belongs, as the name of its time was taken: it gets another one.
+// Below the index's lock.
+static ckpt_err ckpt__resume_make_way(ckpt_saver *s, const char *name, ckpt__buf *path) {
+    ckpt__buf aside, renamed;
+    bool folder = ckpt__index_is_folder(name);
+    int at = ckpt__index_find(&s->index, name);
+    ckpt__buf_init(&aside, &s->allocator);
+    ckpt__buf_init(&renamed, &s->allocator);
+    ckpt_err e = at >= 0 ? ckpt__saver_rename_aside(&aside, path->data, ".kept", folder) : CKPT_OK;
+    size_t own = path->len + (folder ? strlen(CKPT__INDEX_INSIDE) : 0) - strlen(name);      // where names begin in paths
+    if (at >= 0 && e == CKPT_OK) {
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s was a checkpoint and no link; it is now called %s", path->data,
+                        aside.data);
+        ckpt__buf_fmt(&renamed, "%s%s", aside.data + own, folder ? CKPT__INDEX_INSIDE : "");
+        e = renamed.err != CKPT_OK ? renamed.err : ckpt__resume_rename_line(s, (size_t)at, ckpt__buf_cstr(&renamed));
+        path->len = 0;
+        ckpt__buf_text(path, aside.data);
+        (void)ckpt__buf_cstr(path);
+    }
+    ckpt__buf_free(&aside);
+    ckpt__buf_free(&renamed);
+    return e == CKPT_OK ? path->err : e;
+}
+
 // From now on the folder's checkpoints are this run's. The index says so, and `latest` names what was loaded. A folder that
 // cannot be written to is the next save's trouble.
 static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timestamp *t) {
@@ -56708,13 +56804,15 @@ static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timesta
     }
     if (e == CKPT_OK && name != NULL) e = ckpt__saver_linked(s, &path, name);
     if (!s->leads) e = CKPT_NOT_FOUND;
+    if (e == CKPT_OK && name != NULL) e = ckpt__saver_latest_path(s, &link, t);
     if (e == CKPT_OK) e = ckpt__index_lock(&s->index);
     if (e == CKPT_OK) {
         e = ckpt__saver_merge(s);
+        bool linked = link.len > 0 && strcmp(ckpt__buf_cstr(&link), ckpt__buf_cstr(&path)) == 0;
+        if (e == CKPT_OK && linked) e = ckpt__resume_make_way(s, name, &path);
         if (e == CKPT_OK) e = ckpt__saver_write_index(s);
         ckpt__index_unlock(&s->index);
     }
-    if (e == CKPT_OK && name != NULL) e = ckpt__saver_latest_path(s, &link, t);
     if (e == CKPT_OK && link.len > 0) {
         bool right = ckpt__saver_read_link(&says, ckpt__buf_cstr(&link)) == CKPT_OK &&
                      ckpt__saver_target(s, &want, ckpt__buf_cstr(&link), ckpt__buf_cstr(&path)) == CKPT_OK &&

@@ -561,6 +561,75 @@ static void test_template_changed(void **state) {
     }
 }
 
+// A run under constant names, of which the next process may call its link by the one that the checkpoint had.
+static const char *folder_named(const char *filename, const char *latest, bool pinned) {
+    const char *dir = util_temp_dir();
+    run *r = run_new(dir);
+    r->d.filename = filename;
+    r->d.latest_filename = latest;
+    run_open(r);
+    for (int i = 1; i <= 3; i++) run_save(r, i);
+    run_end(r);
+    if (pinned) pin(dir, filename, true);
+    return dir;
+}
+
+// Opens the next process and resumes from batch 3.
+static run *renamed(const char *dir, const char *filename, const char *latest, int keep) {
+    run *r = run_new(dir);
+    r->d.filename = filename;
+    r->d.latest_filename = latest;
+    r->d.num_checkpoints_to_keep = keep;
+    run_open(r);
+    ok(ckpt_saver_resume(r->s, NULL));
+    run_check(r, 3);
+    return r;
+}
+
+// The link gets the name that checkpoints had: that of what is there goes to its new name with it, the pin too, and rotation leaves the
+// link alone. Lines of it that an earlier version has left are no checkpoints. The third process goes on from what the second has.
+static void test_link_has_a_checkpoints_name(void **state) {
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        bool pinned = k % 2 == 0;
+        const char *dir = folder_named("last.pt", CKPT_NONE, pinned), *index = util_join(dir, ".ckpt-index.jsonl");
+        const char *old = util_read(index, NULL);
+        run *r = renamed(dir, "ba{batch}.pt", "last.pt", 2);
+        assert_null(strstr(r->log, "is passed over"));
+        const char *const *paths;
+        assert_int_equal(ckpt_saver_checkpoints(r->s, &paths), 1);
+        assert_string_equal(paths[0], util_join(dir, "ba3.pt"));
+        if (k >= 2) {
+            run_end(r);
+            util_write_text(index, old);
+            r = renamed(dir, "ba{batch}.pt", "last.pt", 2);
+        }
+        for (int i = 4; i <= 6; i++) {
+            run_save(r, i);
+            assert_string_equal(util_link_target(util_join(dir, "last.pt")), util_fmt("ba%d.pt", i));
+        }
+        run_end(r);
+        assert_string_equal(names_in(dir), pinned && k < 2 ? "ba3.pt ba5.pt ba6.pt last.pt" : "ba5.pt ba6.pt last.pt");
+        assert_null(strstr(util_read(index, NULL), "\"last.pt\""));
+        assert_true(is_pinned(dir, "ba3.pt") == (pinned && k < 2));
+    }
+}
+
+// Both names are exchanged; or the name that the checkpoint would get is taken by something else.
+static void test_link_and_checkpoint_exchanged(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        const char *dir = folder_named("ckpt.pt", k == 0 ? "latest.pt" : CKPT_NONE, true);
+        if (k == 1) util_write_text(util_join(dir, "latest.pt"), "not a checkpoint\n");
+        for (int turn = 0; turn < 2; turn++) {
+            run_end(renamed(dir, "latest.pt", "ckpt.pt", CKPT_KEEP_ALL));
+            assert_string_equal(names_in(dir), k == 0 ? "ckpt.pt latest.pt" : "ckpt.pt ckpt.pt.kept latest.pt");
+            assert_string_equal(util_link_target(util_join(dir, "ckpt.pt")), k == 0 ? "latest.pt" : "ckpt.pt.kept");
+        }
+        assert_true(is_pinned(dir, k == 0 ? "latest.pt" : "ckpt.pt.kept"));
+    }
+}
+
 // Somebody else's files that match the template: a torch-like .pt that is whole but does not fit is passed over.
 static void test_foreign_file(void **state) {
     (void)state;
@@ -1499,7 +1568,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_levels_of_run_name), cmocka_unit_test(test_link_to_what_is_barred), cmocka_unit_test(test_no_metric_is_noted), cmocka_unit_test(test_found_is_noted),
         cmocka_unit_test(test_folder_of_others_below),
         cmocka_unit_test(test_latest_link_is_a_hint_only),
-        cmocka_unit_test(test_template_changed),
+        cmocka_unit_test(test_template_changed), cmocka_unit_test(test_link_has_a_checkpoints_name), cmocka_unit_test(test_link_and_checkpoint_exchanged),
         cmocka_unit_test(test_foreign_file),
         cmocka_unit_test(test_passed_over_is_not_damaged),
         cmocka_unit_test(test_moved_checkpoint),
