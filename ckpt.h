@@ -1071,10 +1071,11 @@ typedef struct ckpt_saver_desc {
 //   again after a later upload, by this process or the next one; what the store refused (CKPT_AUTH) a quarter of an hour later
 //   at the earliest, and then more and more seldom, up to once a day: that is told once
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged or cannot be. What the saver knows
-// to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists
-// once, at resume; which save an object was, its metric and its pin are in no listing, so with num_remote_to_keep and one of
-// keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them. What was half sent, or half
-// removed, of sharded ones by a machine that is lost goes when that name is saved again; else `ckpt gc URI` removes it.
+// to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists it
+// at resume; which save an object was, its metric and its pin are in no listing, so with num_remote_to_keep and one of
+// keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them, one for each template.
+// What was half sent, or half removed, of sharded ones by a machine that is lost goes when that name is saved again; else
+// `ckpt gc URI` removes it.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
 // when the store can be reached, or by the next process, which takes it up when it opens a saver of this folder: also from the
 // hidden folder when upload_staging_folder is set now, but not from one that it is set to no more. What waits or has failed (of
@@ -44760,11 +44761,15 @@ static size_t ckpt__remote_shared(const ckpt__buf *one, const ckpt__buf *two) {
     return end;
 }
 
+#define CKPT__REMOTE_COPY ".ckpt-ledger-"
+
+enum { CKPT__REMOTE_COPIES = 256 };     // of other templates, and other runs, that one folder may have to be read
+
 // Adds the name of the copy: in the folder that all checkpoints share, of whose names two are given. One folder may hold those of
 // several templates.
 static ckpt_err ckpt__remote_copy_name(ckpt__buf *out, const ckpt__buf *one, const ckpt__buf *two) {
     ckpt__buf_add(out, one->data, ckpt__remote_shared(one, two));
-    ckpt__buf_fmt(out, ".ckpt-ledger-%08lx.jsonl", (unsigned long)ckpt__digest_crc32(0, one->data, one->len));
+    ckpt__buf_fmt(out, CKPT__REMOTE_COPY "%08lx.jsonl", (unsigned long)ckpt__digest_crc32(0, one->data, one->len));
     return out->err;
 }
 
@@ -44782,12 +44787,65 @@ static ckpt_err ckpt__remote_read_copy(const ckpt__remote *r, const char *name, 
     return out->lost ? CKPT_OK : ckpt__error_prefix(e, "cannot read %s", name);
 }
 
+typedef struct ckpt__remote_copies {
+    ckpt__buf   names;                  // each with its NUL
+    size_t      count, head;            // head: of the folder's name, with the '/'
+    const char *own;
+} ckpt__remote_copies;
+
+static ckpt_err ckpt__remote_list_copy(const char *name, uint64_t size, void *user) {
+    ckpt__remote_copies *c = (ckpt__remote_copies *)user;
+    (void)size;
+    bool other = strlen(name) > c->head && strchr(name + c->head, '/') == NULL && ckpt__txt_ends(name, ".jsonl") &&
+                 strcmp(name, c->own) != 0;
+    if (!other || c->count >= (size_t)CKPT__REMOTE_COPIES) return CKPT_OK;
+    ckpt__buf_add(&c->names, name, strlen(name) + 1);
+    c->count++;
+    return c->names.err;
+}
+
+// Lists the other copies that lie beside the one called c->own. A store that cannot be listed has none.
+static ckpt_err ckpt__remote_list_copies(const ckpt__remote *r, ckpt__remote_copies *c) {
+    ckpt__buf prefix;
+    ckpt__retry_loop loop;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&prefix, &c->names.allocator);
+    c->head = (size_t)(ckpt__os_path_base(c->own) - c->own);
+    ckpt__buf_add(&prefix, c->own, c->head);
+    ckpt__buf_text(&prefix, CKPT__REMOTE_COPY);
+    (void)ckpt__buf_cstr(&prefix);
+    if (prefix.err != CKPT_OK) return prefix.err;
+    ckpt__retry_begin(&loop, ckpt__remote_retry(r), "list", prefix.data);
+    while (ckpt__retry_next(&loop, &e)) {
+        c->names.len = c->count = 0;    // else a second try has them twice
+        e = ckpt__store_run_list(r->store, prefix.data, ckpt__remote_list_copy, c, &loop.t);
+    }
+    ckpt__buf_free(&prefix);
+    return e == CKPT_UNSUPPORTED || e == CKPT_AUTH || e == CKPT_NOT_FOUND ? CKPT_OK : e;
+}
+
 // What the copy says of a line that this machine has made: it was fetched just now, and tells all but its pin.
 static void ckpt__remote_learn(ckpt__index_line *l, const ckpt__index_line *says) {
     if (l->number != says->number) return;
     l->pinned = l->pinned || says->pinned;
     if (says->has_metric && !l->has_metric) l->metric = says->metric;
     l->has_metric = l->has_metric || says->has_metric;
+}
+
+// Adds what another copy says of names that are this run's, whose pattern is given: of the same save a pin there is one.
+static ckpt_err ckpt__remote_merge_copy(ckpt__index *copy, const ckpt__index *other, ckpt__name_pattern *own) {
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < other->count && e == CKPT_OK; i++) {
+        const ckpt__index_line *l = &other->lines[i];
+        ckpt__name_found found;
+        bool matches = false;
+        int at = ckpt__index_find(copy, l->name);
+        e = ckpt__name_pattern_match(own, l->name, &matches, &found);
+        if (e != CKPT_OK || !matches) continue;
+        if (at < 0) e = ckpt__index_insert(copy, ckpt__remote_place(copy, l->number), l);
+        else ckpt__remote_learn(&copy->lines[at], l);
+    }
+    return e;
 }
 
 // What was noted under another rule of what is best, or none, learns its metric from the folder's line of that save, whose file
@@ -50278,6 +50336,43 @@ static ckpt_err ckpt__saver_copy_name(const ckpt_saver *s, const ckpt__remote *r
     return e;
 }
 
+// Adds what the copy of another template says. One that may not be read is another's.
+static ckpt_err ckpt__saver_read_other_copy(const ckpt_saver *s, const ckpt__remote *r, const char *name, ckpt__name_pattern *own,
+                                            ckpt__index *copy) {
+    ckpt__index other;
+    ckpt_err e = ckpt__index_init(&other, &s->allocator, s->root);
+    other.best = copy->best;
+    if (e == CKPT_OK) e = ckpt__remote_read_copy(r, name, &other);
+    if (e == CKPT_OK) e = ckpt__remote_merge_copy(copy, &other, own);
+    ckpt__index_free(&other);
+    return e == CKPT_AUTH ? CKPT_OK : e;
+}
+
+// Reads all that was noted of this run in the folder of the copy called `name`. A run that had another template for a while has
+// noted there what it knew of the names that it has again now. Of tarballs each rank has a copy: they would all read all.
+static ckpt_err ckpt__saver_read_copies(const ckpt_saver *s, const ckpt__remote *r, const char *name, ckpt__index *copy) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__remote_copies c;
+    ckpt__name_pattern own;
+    ckpt__buf pattern;
+    ckpt_err e = ckpt__remote_read_copy(r, name, copy);
+    if (e != CKPT_OK || s->layout == CKPT__SAVER_TARS) return e;
+    memset(&c, 0, sizeof c);
+    c.own = name;
+    ckpt__buf_init(&c.names, &s->allocator);
+    ckpt__buf_init(&pattern, &s->allocator);
+    e = ckpt__remote_list_copies(r, &c);
+    if (e == CKPT_OK) e = ckpt__saver_remote_pattern(s, r, &pattern);
+    if (e == CKPT_OK) e = ckpt__name_pattern_init(&own, NULL, pattern.data, &d);
+    bool matches = e == CKPT_OK;
+    for (size_t at = 0; at < c.names.len && e == CKPT_OK; at += strlen(c.names.data + at) + 1)
+        e = ckpt__saver_read_other_copy(s, r, c.names.data + at, &own, copy);
+    if (matches) ckpt__name_pattern_free(&own);
+    ckpt__buf_free(&c.names);
+    ckpt__buf_free(&pattern);
+    return e;
+}
+
 // The ledger's copy is in the store, or could not be put. On a worker's thread.
 static void ckpt__saver_ledger_there(const char *name, ckpt_err e, bool published, void *user) {
     ckpt__saver_upload *up = (ckpt__saver_upload *)user;
@@ -50348,7 +50443,7 @@ static ckpt_err ckpt__saver_learn_copy(ckpt_saver *s, ckpt__remote *r, const cha
     ckpt__index copy;
     ckpt_err e = ckpt__index_init(&copy, &s->allocator, s->root);
     copy.best = s->best;
-    if (e == CKPT_OK) e = ckpt__remote_read_copy(r, name, &copy);
+    if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name, &copy);
     if (e == CKPT_OK) e = ckpt__saver_check_copy(r, &copy);
     ckpt__saver_enter(s);
     bool partial = r->ledger.partial;                           // another worker may have been here
@@ -56764,7 +56859,7 @@ static ckpt_err ckpt__resume_own_lines(ckpt_saver *s) {
     return e;
 }
 
-// What the run goes on from, at `path`, lies where the link to it belongs, as the name of its time was taken: it gets another one.
+// What the run goes on from, at `path`, lies where the link to it belongs, as the name of its time was taken: it gets another.
 // Below the index's lock.
 static ckpt_err ckpt__resume_make_way(ckpt_saver *s, const char *name, ckpt__buf *path) {
     ckpt__buf aside, renamed;
@@ -57368,7 +57463,7 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
     if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &listed, &absent);
     if (e == CKPT_OK && listed.count > 0) {
         e = ckpt__saver_copy_name(s, r, &name);
-        if (e == CKPT_OK) e = ckpt__remote_read_copy(r, name.data, &copy);
+        if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name.data, &copy);
         if (e == CKPT_OK) e = ckpt__remote_adopt(r, &listed, &copy);        // else they stay there: one may be the best
     }
     r->ledger.partial = e != CKPT_OK;

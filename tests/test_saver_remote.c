@@ -1591,17 +1591,17 @@ static void test_remote_rotation(void **state) {
     assert_string_equal(bucket_names(b), "run%ba6.pt run%ba7.pt run%latest.pt.symlink");
     assert_int_equal(bucket_count(b, "list"), 0);
     remote_end(&m);
-    // A machine that has nothing lists once, and then knows of all.
+    // A machine that has nothing lists, and then knows of all.
     m = remote_new(util_temp_dir(), b);
     m.r->d.num_remote_to_keep = 2;
     run_open(m.r);
     ok(ckpt_saver_resume(m.r->s, &t));
     run_check(m.r, 7);
-    assert_int_equal(bucket_count(b, "list"), 1);
+    assert_int_equal(bucket_count(b, "list run/ba"), 1);
     for (int i = 8; i <= 9; i++) save_wait(&m, i);
     ok(ckpt_saver_wait(m.r->s, 0));
     assert_string_equal(bucket_names(b), "run%ba8.pt run%ba9.pt run%latest.pt.symlink");
-    assert_int_equal(bucket_count(b, "list"), 1);
+    assert_int_equal(bucket_count(b, "list run/ba"), 1);
     remote_end(&m);
     bucket_end(b);
 }
@@ -1719,6 +1719,58 @@ static void test_ledger_goes_along(void **state) {
         assert_string_equal(bucket_names(b), util_fmt("%srun%%ba14.pt run%%ba16.pt run%%ba17.pt run%%ba3.pt run%%ba4.pt run%%ba7.pt "
                                                       "run%%ba8.pt run%%latest.pt.symlink", k < 2 ? "" : "run%ba10.pt "));
         remote_end(&m);
+        bucket_end(b);
+    }
+}
+
+// A run of that template, which keeps two in the store.
+static remote_run template_run(const char *dir, bucket *b, const char *ending) {
+    remote_run m = remote_new(dir, b);
+    m.r->d.filename = util_fmt("ba{batch}%s", ending);
+    m.r->d.remote_file_name = util_fmt("run/ba{batch}%s", ending);
+    m.r->d.num_remote_to_keep = 2;
+    run_open(m.r);
+    return m;
+}
+
+// The template goes forth and back: what was pinned under the first one, and was noted in the copy of the second's, stays when a
+// machine comes that has nothing; 1: which cannot read that copy at first. 2: another run of the folder pins one of its own, of the
+// same number: that is none of ours. 3: an older copy of our own tells of it as not pinned.
+static void test_ledger_of_another_template(void **state) {
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        remote_run m = template_run(dir, b, ".pt");
+        for (int i = 1; i <= 3; i++) save_wait(&m, i);
+        if (k == 3) pin(dir, "ba3.pt", true);
+        if (k == 3) save_wait(&m, 4);
+        if (k == 3) pin(dir, "ba3.pt", false);
+        remote_end(&m);
+        pin(dir, k == 3 ? "ba4.pt" : "ba2.pt", true);
+        const char *place = k == 2 ? util_temp_dir() : dir;
+        m = template_run(place, b, k == 2 ? ".other.pt" : ".safetensors");
+        if (k != 2) ok(ckpt_saver_resume(m.r->s, NULL));
+        for (int i = 5; i <= 6; i++) save_wait(&m, i);
+        if (k == 2) pin(place, "ba6.other.pt", true);
+        if (k == 2) save_wait(&m, 7);
+        remote_end(&m);
+        const char *copy = bucket_ledger(b, "run/");
+        assert_non_null(copy);
+        if (k == 2) util_write_text(bucket_path(b, "run/latest.pt.symlink"), "run/ba3.pt");
+        if (k == 1) bucket_fail(b, util_fmt("get %s", copy), CKPT_NET, -1);
+        m = template_run(util_temp_dir(), b, ".pt");
+        ok(ckpt_saver_resume(m.r->s, NULL));
+        for (int i = 8; i <= 10; i++) {
+            if (i == 9) bucket_fail(b, NULL, CKPT_OK, 0);
+            save_wait(&m, i);
+        }
+        remote_end(&m);
+        const char *names = bucket_names(b);
+        assert_true((strstr(names, "run%ba2.pt") != NULL) == (k < 2));
+        assert_true((strstr(names, "run%ba4.pt") != NULL) == (k == 3));
+        if (k != 3) assert_null(strstr(names, "run%ba3.pt"));
+        assert_true((strstr(names, "run%ba6.other.pt") != NULL) == (k == 2));
         bucket_end(b);
     }
 }
@@ -4906,7 +4958,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_remote_rotation), cmocka_unit_test(test_remote_rotation_of_two_runs),
         cmocka_unit_test(test_remote_rotation_in_a_copy),
         cmocka_unit_test(test_ledger_is_out_of_reach), cmocka_unit_test(test_ledger_out_of_reach_and_pinned),
-        cmocka_unit_test(test_partial_ledger_is_made_again),
+        cmocka_unit_test(test_partial_ledger_is_made_again), cmocka_unit_test(test_ledger_of_another_template),
         cmocka_unit_test(test_ledger_lags_behind), cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
