@@ -44832,8 +44832,9 @@ static void ckpt__remote_learn(ckpt__index_line *l, const ckpt__index_line *says
     l->has_metric = l->has_metric || says->has_metric;
 }
 
-// Adds what another copy says of names that are this run's, whose pattern is given: of the same save a pin there is one.
-static ckpt_err ckpt__remote_merge_copy(ckpt__index *copy, const ckpt__index *other, ckpt__name_pattern *own) {
+// Adds what another copy says of names that are this run's: of its pattern, or listed. A pin there of the same save is one.
+static ckpt_err ckpt__remote_merge_copy(ckpt__index *copy, const ckpt__index *other, ckpt__name_pattern *own,
+                                        const ckpt__index *listed) {
     ckpt_err e = CKPT_OK;
     for (size_t i = 0; i < other->count && e == CKPT_OK; i++) {
         const ckpt__index_line *l = &other->lines[i];
@@ -44841,6 +44842,7 @@ static ckpt_err ckpt__remote_merge_copy(ckpt__index *copy, const ckpt__index *ot
         bool matches = false;
         int at = ckpt__index_find(copy, l->name);
         e = ckpt__name_pattern_match(own, l->name, &matches, &found);
+        matches = matches || (listed != NULL && ckpt__index_find(listed, l->name) >= 0);
         if (e != CKPT_OK || !matches) continue;
         if (at < 0) e = ckpt__index_insert(copy, ckpt__remote_place(copy, l->number), l);
         else ckpt__remote_learn(&copy->lines[at], l);
@@ -50338,19 +50340,21 @@ static ckpt_err ckpt__saver_copy_name(const ckpt_saver *s, const ckpt__remote *r
 
 // Adds what the copy of another template says. One that may not be read is another's.
 static ckpt_err ckpt__saver_read_other_copy(const ckpt_saver *s, const ckpt__remote *r, const char *name, ckpt__name_pattern *own,
-                                            ckpt__index *copy) {
+                                            const ckpt__index *listed, ckpt__index *copy) {
     ckpt__index other;
     ckpt_err e = ckpt__index_init(&other, &s->allocator, s->root);
     other.best = copy->best;
     if (e == CKPT_OK) e = ckpt__remote_read_copy(r, name, &other);
-    if (e == CKPT_OK) e = ckpt__remote_merge_copy(copy, &other, own);
+    if (e == CKPT_OK) e = ckpt__remote_merge_copy(copy, &other, own, listed);
     ckpt__index_free(&other);
     return e == CKPT_AUTH ? CKPT_OK : e;
 }
 
 // Reads all that was noted of this run in the folder of the copy called `name`. A run that had another template for a while has
-// noted there what it knew of the names that it has again now. Of tarballs each rank has a copy: they would all read all.
-static ckpt_err ckpt__saver_read_copies(const ckpt_saver *s, const ckpt__remote *r, const char *name, ckpt__index *copy) {
+// noted there what it knew of the names that it has again now. Of tarballs each rank has a copy: they would all read all. listed
+// (NULL: nothing): this run's as well.
+static ckpt_err ckpt__saver_read_copies(const ckpt_saver *s, const ckpt__remote *r, const char *name, const ckpt__index *listed,
+                                        ckpt__index *copy) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__remote_copies c;
     ckpt__name_pattern own;
@@ -50366,7 +50370,7 @@ static ckpt_err ckpt__saver_read_copies(const ckpt_saver *s, const ckpt__remote 
     if (e == CKPT_OK) e = ckpt__name_pattern_init(&own, NULL, pattern.data, &d);
     bool matches = e == CKPT_OK;
     for (size_t at = 0; at < c.names.len && e == CKPT_OK; at += strlen(c.names.data + at) + 1)
-        e = ckpt__saver_read_other_copy(s, r, c.names.data + at, &own, copy);
+        e = ckpt__saver_read_other_copy(s, r, c.names.data + at, &own, listed, copy);
     if (matches) ckpt__name_pattern_free(&own);
     ckpt__buf_free(&c.names);
     ckpt__buf_free(&pattern);
@@ -50443,7 +50447,7 @@ static ckpt_err ckpt__saver_learn_copy(ckpt_saver *s, ckpt__remote *r, const cha
     ckpt__index copy;
     ckpt_err e = ckpt__index_init(&copy, &s->allocator, s->root);
     copy.best = s->best;
-    if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name, &copy);
+    if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name, NULL, &copy);
     if (e == CKPT_OK) e = ckpt__saver_check_copy(r, &copy);
     ckpt__saver_enter(s);
     bool partial = r->ledger.partial;                           // another worker may have been here
@@ -55615,7 +55619,7 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
 //------------------------------------------------------------------------------
 // >>resume     the newest checkpoint of a folder and its stores that verifies
 //
-// uses:    error memory platform text digest time name plan engine file index store fetch retry remote ranks shard saver
+// uses:    error memory platform text digest time name plan codec engine file index store fetch retry remote ranks shard saver
 // threads: the owner's thread of the saver, its writer idle; it has the turn, so that uploads that end wait
 //
 // Index, folder, latest link and what each store's latest names are put together; the newest save
@@ -56976,29 +56980,34 @@ static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__
     return e;
 }
 
-// What all names of the template begin with, in this store.
-static ckpt_err ckpt__resume_prefix(ckpt_saver *s, ckpt__remote *r, ckpt__buf *out) {
-    ckpt__name_pattern p;
-    ckpt__buf format;
-    ckpt_err e = ckpt__resume_far_pattern(s, r, &format, &p);
-    if (e != CKPT_OK) return e;
-    ckpt__name_pattern_head(&p, out);
-    ckpt__name_pattern_free(&p);
-    ckpt__buf_free(&format);
-    return out->err;
-}
+// A template whose names this run gave before: of another number of ranks, or with another ending.
+typedef struct ckpt__resume_kin {
+    ckpt__buf  format;
+    ckpt_ranks ranks;
+} ckpt__resume_kin;
 
 // Lists a store into `out`. One that does not let us has nothing to offer. One that says "not found" of its list is not there
 // itself, or somebody answers in its place: of its checkpoints nothing is known, and that is no fresh start; *absent says so.
 // SHARDED: what files of ranks it has without a listing is noted as well, as a save of such a name must not touch them.
-static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__index *out, bool *absent) {
+// kin: whose names are meant; NULL: the run's.
+static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, const ckpt__resume_kin *kin, ckpt__index *out,
+                                       bool *absent) {
     ckpt__buf prefix, pattern;
+    ckpt__name_pattern p;
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__buf_init(&prefix, &s->allocator);
     ckpt__buf_init(&pattern, &s->allocator);
-    ckpt_err e = ckpt__resume_prefix(s, r, &prefix);
-    if (e == CKPT_OK) e = ckpt__saver_remote_pattern(s, r, &pattern);
-    ckpt__index *left = s->books && s->layout == CKPT__SAVER_SHARDED ? &r->left : NULL;
+    if (kin != NULL) d.ranks = &kin->ranks;
+    ckpt_err e = CKPT_OK;
+    if (kin != NULL) ckpt__buf_text(&pattern, kin->format.data);
+    else e = ckpt__saver_remote_pattern(s, r, &pattern);
+    if (e == CKPT_OK) e = ckpt__name_pattern_init(&p, NULL, ckpt__buf_cstr(&pattern), &d);
+    if (e == CKPT_OK) {
+        ckpt__name_pattern_head(&p, &prefix);           // of all names of the template
+        ckpt__name_pattern_free(&p);
+        e = prefix.err != CKPT_OK ? prefix.err : pattern.err;
+    }
+    ckpt__index *left = s->books && s->layout == CKPT__SAVER_SHARDED && kin == NULL ? &r->left : NULL;
     if (e == CKPT_OK) e = ckpt__remote_list(r, prefix.data, pattern.data, &d, ckpt__remote_retry(r), out, left);
     if (e == CKPT_AUTH) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s may not be listed: %s", r->store->uri, ckpt__error_last.text);
@@ -57043,7 +57052,7 @@ static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__rem
     ckpt_err e = ckpt__resume_far_pattern(s, r, &format, &p);
     if (e != CKPT_OK) return e;
     e = ckpt__index_init(&all, &s->allocator, s->root);
-    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &all, &absent);
+    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, NULL, &all, &absent);
     *listed = needed || !absent;
     for (size_t i = 0; i < all.count && e == CKPT_OK; i++)
         e = ckpt__resume_add_far(s, w, r, &p, known, all.lines[i].name, NULL);
@@ -57298,6 +57307,27 @@ static ckpt_err ckpt__resume_prepare_far(ckpt_saver *s, ckpt__resume_walk *w, co
     return offer->marked ? ckpt__file_unheld_copy(ckpt__resume_mark(offer->held[1].data, &offer->size, &offer->mark)) : e;
 }
 
+// A folder that was loaded where it lies, of time t, is this run's from now on, whatever it is called: rotation must know of it.
+// stat: of its listing, the offer's text.
+static ckpt_err ckpt__resume_note_folder(ckpt__resume_far *f, const ckpt__resume_offer *offer, const ckpt__store_stat *stat,
+                                         const ckpt_timestamp *t, const ckpt__index_line *learnt) {
+    ckpt__remote *r = f->from;
+    ckpt__index_line l = *learnt;
+    if (ckpt__index_find(&r->ledger, f->name) >= 0) return CKPT_OK;
+    r->ledger.lost = true;              // another machine is at work, and saves more than that
+    l.name = f->name;
+    l.t = *t;
+    l.saved_at = stat->modified > 0 ? stat->modified : ckpt__os_time();
+    l.bytes = offer->length[2];
+    l.checksum = ckpt__digest_crc32(0, offer->text, offer->length[2]);
+    l.has_checksum = l.owned = true;
+    l.upload = f->linked ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
+    l.edition = r->edition;
+    l.ranks = r->ranks;
+    memcpy(l.ending, r->ending, sizeof l.ending);
+    return ckpt__index_insert(&r->ledger, ckpt__index_place(&r->ledger, &l), &l);
+}
+
 // Fetches and tries one. *loaded: this is the one, and *at its line, where this rank keeps it; SIZE_MAX: it has none.
 static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt__resume_walk *w, ckpt_timestamp *t, bool *loaded,
                                      size_t *at) {
@@ -57319,8 +57349,7 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
     if (*loaded) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s%s: epoch %lld, batch %lld", f.from->store->uri, f.name,
                         (long long)t->epoch, (long long)t->batch);
-        bool other = folder && ckpt__index_find(&f.from->ledger, f.name) < 0;
-        if (s->books && other) f.from->ledger.lost = true;          // another machine is at work, and saves more than that
+        if (s->books && folder) e = ckpt__resume_note_folder(&f, &offer, &info, t, &line);
         if (s->books && !folder) e = ckpt__resume_keep(s, &f, offer.temp, &info, t, &line, at);
     } else if (s->crew.broken.code == CKPT_OK &&
                ((tries && ckpt__resume_passes(e, own)) || (!tries && (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND)))) {
@@ -57449,6 +57478,90 @@ static void ckpt__resume_tell_unknown(const ckpt_saver *s, const ckpt__remote *r
                         "metric: any of them may be one to keep, and they stay", (unsigned long long)unknown, r->store->uri);
 }
 
+// What the name of a checkpoint file ends with: its container, and what packs it; "": neither.
+static const char *ckpt__resume_ending(const char *name) {
+    static const char *const containers[] = { ".pt", ".safetensors", ".tar", ".tgz" };
+    const char *ending = name + strlen(name), *base = ckpt__os_path_base(name);
+    for (const char *p = strchr(base, '.'); p != NULL; p = strchr(p + 1, '.')) {
+        for (size_t i = 0; i < sizeof containers / sizeof *containers; i++) {
+            size_t n = strlen(containers[i]);
+            bool is = strncmp(p, containers[i], n) == 0;
+            if (is && (p[n] == 0 || (p[n] == '.' && ckpt__codec_by_suffix(p + n + 1) != NULL))) ending = p;
+        }
+    }
+    return ending;
+}
+
+static bool ckpt__resume_is_of(const ckpt_saver *s, const ckpt__resume_kin *kin, const char *name) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
+    ckpt__name_found found;
+    bool matches = false;
+    d.ranks = &kin->ranks;
+    return ckpt__name_match(kin->format.data, &d, name, &matches, &found) == CKPT_OK && matches;
+}
+
+// Numbers that stand in the name are tried for that of the ranks.
+static bool ckpt__resume_is_of_ranks(const ckpt_saver *s, ckpt__resume_kin *kin, const char *name) {
+    for (const char *p = name; *p != 0; p++) {
+        int64_t world = 0;
+        size_t n = strspn(p, "0123456789");
+        ckpt__view digits = { p, n };
+        if (n == 0) continue;
+        p += n - 1;
+        if (!ckpt__txt_int(digits, &world) || world < 1 || world > 1 << 24) continue;
+        memset(&kin->ranks, 0, sizeof kin->ranks);
+        kin->ranks.world_size = (int)world;
+        kin->ranks.local_world_size = 1;
+        if (ckpt__resume_is_of(s, kin, name)) return true;
+    }
+    return false;
+}
+
+// Finds the template that has made a name. *own: it is the run's. The thread's sentence stays.
+static bool ckpt__resume_find_kin(const ckpt_saver *s, ckpt__remote *r, const char *name, ckpt__resume_kin *kin, bool *own) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    kin->ranks = s->named;
+    bool found = ckpt__saver_remote_pattern(s, r, &kin->format) == CKPT_OK && ckpt__buf_cstr(&kin->format)[0] != 0;
+    *own = found && ckpt__resume_is_of(s, kin, name);
+    if (found && !*own) {
+        const char *ending = ckpt__resume_ending(name), *mine = ckpt__resume_ending(kin->format.data);
+        found = ckpt__resume_is_of_ranks(s, kin, name);
+        if (!found && *ending != 0 && *mine != 0) {
+            kin->format.len = (size_t)(mine - kin->format.data);
+            ckpt__buf_text(&kin->format, ending);
+            (void)ckpt__buf_cstr(&kin->format);
+            kin->ranks = s->named;
+            found = kin->format.err == CKPT_OK && ckpt__resume_is_of(s, kin, name);
+            found = found || (kin->format.err == CKPT_OK && ckpt__resume_is_of_ranks(s, kin, name));
+        }
+    }
+    ckpt__error_last = kept;
+    return found;
+}
+
+// What the run goes on from, the save of time t, may have a name of another number of ranks, or another ending: then all that
+// has such names is this run's too, and rotation's. Of another template nothing is known but that.
+static ckpt_err ckpt__resume_list_kin(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, ckpt__index *listed) {
+    ckpt__resume_kin kin;
+    bool own = true, found = true, absent = false;
+    const char *name = "";
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&kin.format, &s->allocator);
+    for (size_t i = r->ledger.count; i > 0 && s->layout != CKPT__SAVER_TARS && own; i--) {
+        const ckpt__index_line *l = &r->ledger.lines[i - 1];
+        if (l->others || ckpt__time_compare(&l->t, t) != 0) continue;
+        name = l->name;
+        found = ckpt__resume_find_kin(s, r, name, &kin, &own);
+    }
+    if (!own && found) e = ckpt__resume_list_into(s, r, &kin, listed, &absent);
+    if (!found)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s was saved under another template: what else there is of that is not "
+                        "known, and stays", r->store->uri, name);
+    ckpt__buf_free(&kin.format);
+    return e;
+}
+
 // A ledger that was lost with the folder is made again from a listing and the copy that lies in the store: rotation there must
 // know of all. The run goes on from the save of time t.
 static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
@@ -57460,10 +57573,11 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
     ckpt_err e = ckpt__index_init(&listed, &s->allocator, s->root), other = ckpt__index_init(&copy, &s->allocator, s->root);
     copy.best = s->best;
     if (e == CKPT_OK) e = other;
-    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &listed, &absent);
+    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, NULL, &listed, &absent);
+    if (e == CKPT_OK) e = ckpt__resume_list_kin(s, r, t, &listed);
     if (e == CKPT_OK && listed.count > 0) {
         e = ckpt__saver_copy_name(s, r, &name);
-        if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name.data, &copy);
+        if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name.data, &listed, &copy);
         if (e == CKPT_OK) e = ckpt__remote_adopt(r, &listed, &copy);        // else they stay there: one may be the best
     }
     r->ledger.partial = e != CKPT_OK;

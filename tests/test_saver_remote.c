@@ -1775,6 +1775,43 @@ static void test_ledger_of_another_template(void **state) {
     }
 }
 
+// A machine that has nothing goes on from what has the name of another ending, or of another number of ranks: that, and what was saved
+// before it under such names, is the run's to rotate, but for what was pinned. Of another template only what it went on from is, and
+// that is said. 3: of a folder, too.
+static void test_rotates_other_names(void **state) {
+    (void)state;
+    static const char *const from[] = { "ba{batch}.pt", "{world_size}-ba{batch}.pt", "ba{batch}.pt", "ba{batch}" };
+    static const char *const to[] = { "ba{batch}.safetensors", "{world_size}-ba{batch}.pt", "b{batch}.pt", "b{batch}" };
+    static const char *const left[] = { "run%ba2.pt run%ba7.safetensors run%ba8.safetensors", "run%2-ba2.pt run%3-ba7.pt run%3-ba8.pt",
+                                        "run%b7.pt run%b8.pt run%ba2.pt run%ba4.pt",
+                                        "b7%.metadata b7%__0_0.pt b8%.metadata b8%__0_0.pt ba2%.metadata ba2%__0_0.pt "
+                                        "ba4%.metadata ba4%__0_0.pt" };
+    for (int k = 0; k < UTIL_COUNT(from); k++) {
+        bucket *b = bucket_new(NULL);
+        for (int turn = 0, step = 0; turn < 2; turn++) {
+            const char *dir = util_temp_dir(), *name = turn == 0 ? from[k] : to[k];
+            remote_run m = remote_new(dir, b);
+            m.r->d.sharded = k == 3;
+            m.r->d.num_remote_to_keep = 2;
+            if (k == 1) m.r->d.ranks.world_size = m.r->d.ranks.local_world_size = 2 + turn;
+            if (k == 3) m.r->d.sharded_prefix_dir = name;
+            else m.r->d.filename = name;
+            m.r->d.remote_file_name = k == 3 ? "run" : util_fmt("run/%s", name);
+            run_open(m.r);
+            if (turn == 1) ok(ckpt_saver_resume(m.r->s, NULL));
+            if (turn == 1) assert_true((strstr(m.r->log, "was saved under another template") != NULL) == (k >= 2));
+            for (int i = 1; i <= (turn == 0 ? 5 : 3); i++) {
+                save_wait(&m, ++step);
+                if (step == 2) pin(dir, k == 1 ? "2-ba2.pt" : k == 3 ? "ba2" : "ba2.pt", true);
+            }
+            ok(ckpt_saver_wait(m.r->s, 0));
+            remote_end(&m);
+        }
+        assert_string_equal(bucket_names(b), util_fmt("%s run%%latest.pt.symlink", left[k]));
+        bucket_end(b);
+    }
+}
+
 // The next machine: goes on from batch `from`, and saves up to `last`.
 static void ledger_next(bucket *b, int from, int last, int heals_at) {
     remote_run m;
@@ -4959,6 +4996,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_remote_rotation_in_a_copy),
         cmocka_unit_test(test_ledger_is_out_of_reach), cmocka_unit_test(test_ledger_out_of_reach_and_pinned),
         cmocka_unit_test(test_partial_ledger_is_made_again), cmocka_unit_test(test_ledger_of_another_template),
+        cmocka_unit_test(test_rotates_other_names),
         cmocka_unit_test(test_ledger_lags_behind), cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
