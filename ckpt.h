@@ -1072,8 +1072,10 @@ typedef struct ckpt_saver_desc {
 //   at the earliest, and then more and more seldom, up to once a day: that is told once
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged or cannot be. What the saver knows
 // to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists it
-// at resume; which save an object was, its metric and its pin are in no listing, so with num_remote_to_keep and one of
-// keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them, one for each template.
+// at resume, with all names that differ from its own as that of what it resumed from does, in the number of ranks or the ending
+// (of another template that one alone is rotated, with a WARN). Which save an object was, its metric and its pin are in no list,
+// so with num_remote_to_keep and one of keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after
+// each of them, one for each template.
 // What was half sent, or half removed, of sharded ones by a machine that is lost goes when that name is saved again; else
 // `ckpt gc URI` removes it.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
