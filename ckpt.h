@@ -1279,7 +1279,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_entry(const ckpt_folder *f, int i
 // none of these.
 CKPT__DECL int      ckpt_folder_find(const ckpt_folder *f, const char *name);
 // Reads all of it and checks every checksum, as ckpt_file_verify; the index remembers the outcome where it may
-// be written, and if that save has not been replaced meanwhile.
+// be written, and if that save has not been replaced meanwhile. A file that verifies but has another size than the index says
+// was written again, by another program or by a process that was killed: it is not damaged, and a WARN says so.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_verify(ckpt_folder *f, int index);
 // Keeps a checkpoint for ever, or lets it go again. A live saver of the folder takes notice at its next save, and before it
 // deletes one. A pin is of a name: a save of the same name (of a run that goes back, with `overwrite`, or where names do not
@@ -61754,8 +61755,10 @@ static void ckpt__folder_note(const ckpt_folder *f, const ckpt__index_line *seen
     ckpt__folder_leave(&ix);
 }
 
-// Has a file the bytes that its line says? Where it has not the view may be of a moment between two saves of that name.
-static ckpt_err ckpt__folder_check_size(const ckpt_folder *f, const char *path, const ckpt__index_line *seen, uint64_t size) {
+// Says of a file that verifies when it has not the bytes that its line says. Another program wrote it again (tar, Python), or a
+// process that was killed before it could note its save: resume takes it, so that it is not damaged. The line stays as it is:
+// stores have what it tells of. Of another save that has come under that name since the view was made nothing is said.
+static ckpt_err ckpt__folder_tell_size(const ckpt_folder *f, const char *path, const ckpt__index_line *seen, uint64_t size) {
     ckpt__index ix;
     ckpt__os_info info;
     if (seen->bytes == 0 || seen->bytes == size) return CKPT_OK;
@@ -61766,9 +61769,11 @@ static ckpt_err ckpt__folder_check_size(const ckpt_folder *f, const char *path, 
     uint64_t bytes = at >= 0 ? ix.lines[at].bytes : seen->bytes;
     ckpt__index_free(&ix);
     if (e == CKPT_OK) e = ckpt__os_stat(path, &info);
-    if (e != CKPT_OK || bytes == info.size) return e;
-    return ckpt__error_set(CKPT_CORRUPT, "%s has %llu bytes, but the index says %llu: it is not what was saved",
-                           ckpt__folder_shown(f, path), (unsigned long long)info.size, (unsigned long long)bytes);
+    if (e == CKPT_OK && bytes != info.size)
+        ckpt__error_log(&f->logger, CKPT_LOG_WARN, "%s is whole, but has %llu bytes, and the index says %llu: it is not what was "
+                        "saved, but was written again", ckpt__folder_shown(f, path), (unsigned long long)info.size,
+                        (unsigned long long)bytes);
+    return e;
 }
 
 static ckpt_err ckpt__folder_pass(const char *name, void *user) {
@@ -61786,7 +61791,7 @@ static ckpt_err ckpt__folder_verify(ckpt_folder *f, size_t i) {
     bool shut = it->info.is_dir && it->name == NULL;            // it was when the view was made
     ckpt_err e = shut ? ckpt__os_list(it->path, ckpt__folder_pass, NULL) : CKPT_OK;
     if (e == CKPT_OK) e = ckpt__folder_check_file(it->path, &f->allocator, &f->progress);
-    if (e == CKPT_OK && l->leaves && it->name == NULL) e = ckpt__folder_check_size(f, it->path, l, it->info.size);
+    if (e == CKPT_OK && l->leaves && it->name == NULL) e = ckpt__folder_tell_size(f, it->path, l, it->info.size);
     ckpt__error_take(&why);
     bool damaged = e == CKPT_CORRUPT;
     if (l->leaves && !l->apart && (e == CKPT_OK || damaged) && damaged != (l->state == CKPT__INDEX_DAMAGED)) {
@@ -62319,10 +62324,9 @@ static int ckpt__folder_keep(const ckpt__folder_change *c, int keep) {
 }
 
 // Looks again at what the index says is damaged. That may have been of a disk or a server that did not answer for a moment, and
-// a file that was put right counts again.
+// a file that was put right counts again, whatever its size: resume takes it.
 static ckpt_err ckpt__folder_is_damaged(const ckpt__folder_change *c, ckpt__index_line *l, bool *damaged) {
     ckpt__buf path;
-    ckpt__os_info info;
     int seen = ckpt__folder_seen_at(c, l);
     *damaged = seen >= 0 && c->f->items[seen].verdict == CKPT__FOLDER_DAMAGED;
     if (*damaged) return CKPT_OK;
@@ -62331,12 +62335,10 @@ static ckpt_err ckpt__folder_is_damaged(const ckpt__folder_change *c, ckpt__inde
     const char *at = ckpt__buf_cstr(&path);
     ckpt_err e = path.err;
     if (e == CKPT_OK) e = ckpt__folder_check_once(c, at);
-    if (e == CKPT_OK && !ckpt__folder_is_many(l->name)) e = ckpt__os_stat(at, &info);
-    bool other = e == CKPT_OK && !ckpt__folder_is_many(l->name) && l->bytes != 0 && l->bytes != info.size;
-    *damaged = e == CKPT_CORRUPT || other;
+    *damaged = e == CKPT_CORRUPT;
     if (*damaged && seen >= 0) c->f->items[seen].verdict = CKPT__FOLDER_DAMAGED;
-    if (e == CKPT_OK && !other) l->state = CKPT__INDEX_SAVED;
-    else if (e != CKPT_OK && !*damaged)
+    if (e == CKPT_OK) l->state = CKPT__INDEX_SAVED;
+    else if (!*damaged)
         ckpt__error_log(&c->f->logger, CKPT_LOG_WARN, "%s stays, since it cannot be looked at: %s",
                         ckpt__folder_shown(c->f, at), ckpt__error_last.text);
     ckpt__buf_free(&path);
