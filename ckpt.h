@@ -17718,10 +17718,12 @@ typedef struct ckpt__index_runs {
     const char *folder;
     ckpt__buf   dir;                    // of the name that was asked for, with the '/' behind it
     ckpt__buf   run;                    // path of the folder of the other run that it lies in; empty: it is the folder's own
+    size_t      below;                  // how much of the name is before what it is called there; 0: it is the folder's own
 } ckpt__index_runs;
 
 static void ckpt__index_runs_init(ckpt__index_runs *r, const char *folder, const ckpt_allocator *a) {
     r->folder = folder;
+    r->below = 0;
     ckpt__buf_init(&r->dir, a);
     ckpt__buf_init(&r->run, a);
 }
@@ -17736,7 +17738,7 @@ static ckpt_err ckpt__index_find_mark(const char *name, void *user) {
     return ckpt__index_is_mark(name) ? CKPT_EXISTS : CKPT_OK;
 }
 
-// Sets r->run for a name: of the folders above it and below ours the nearest that is a run's.
+// Sets r->run and r->below for a name: of the folders above it and below ours the nearest that is a run's.
 static ckpt_err ckpt__index_run_of(ckpt__index_runs *r, const char *name) {
     ckpt__error_record kept;
     size_t n = (size_t)(ckpt__os_path_base(name) - name);
@@ -17752,9 +17754,10 @@ static ckpt_err ckpt__index_run_of(ckpt__index_runs *r, const char *name) {
         if (r->run.err == CKPT_OK) r->run.data[r->run.len] = 0;
         if (r->run.err == CKPT_OK) seen = ckpt__os_list(r->run.data, ckpt__index_find_mark, NULL);
         if (seen == CKPT_NOT_FOUND) seen = CKPT_OK;             // a line whose file is gone
+        r->below = n;
         for (n--; n > 0 && name[n - 1] != '/'; n--) {}
     }
-    if (seen != CKPT_EXISTS) r->run.len = 0;
+    if (seen != CKPT_EXISTS) r->run.len = r->below = 0;
     ckpt_err e = r->dir.err != CKPT_OK ? r->dir.err : r->run.err;
     if (e == CKPT_OK && seen != CKPT_EXISTS) e = seen;
     if (e == CKPT_OK) ckpt__error_last = kept;
@@ -61244,31 +61247,30 @@ static ckpt_err ckpt__folder_find_links(ckpt__folder_links *l, const ckpt_folder
 
 //-- the view --------------------------------------------------------------------
 
-// Marks the lines of files that lie in the folders of other runs below: they are shown, and no more.
-static ckpt_err ckpt__folder_mark_apart(ckpt__index *ix) {
+// Marks the lines of files that lie in the folders of other runs below: they are shown, and no more. below: one for each, how
+// much of its name is before what that run calls it, 0: it is the folder's own; may be NULL.
+static ckpt_err ckpt__folder_mark_apart(ckpt__index *ix, size_t *below) {
     ckpt__index_runs runs;
     ckpt_err e = CKPT_OK;
     ckpt__index_runs_init(&runs, ix->folder, &ix->allocator);
     for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
         e = ckpt__index_run_of(&runs, ix->lines[i].name);
         ix->lines[i].apart = runs.run.len > 0;
+        if (below != NULL) below[i] = runs.below;
     }
     ckpt__index_runs_free(&runs);
     return e;
 }
 
-// Takes over what the index of another run says of its files in the directory that `name` is in: pins, and what is damaged.
-// done: lines that were asked for.
-static ckpt_err ckpt__folder_ask_run(ckpt__index *ix, const char *name, const char *run, bool *done) {
+// Takes over what the index of another run, whose folder is the first `n` bytes of names, says of its files: pins, and what is
+// damaged. below: those that lie there are known by it.
+static ckpt_err ckpt__folder_ask_run(ckpt__index *ix, const char *run, const char *name, size_t n, const size_t *below) {
     ckpt__index of;
-    size_t dir = (size_t)(ckpt__os_path_base(name) - name), skip = strlen(run) - strlen(ix->folder);
     ckpt_err e = ckpt__index_init(&of, &ix->allocator, run);
     if (e == CKPT_OK) e = ckpt__index_load(&of);
     for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
         ckpt__index_line *l = &ix->lines[i];
-        if (strncmp(l->name, name, dir) != 0 || ckpt__os_path_base(l->name) != l->name + dir) continue;
-        int at = ckpt__index_find(&of, l->name + skip);
-        done[i] = true;
+        int at = below[i] == n && memcmp(l->name, name, n) == 0 ? ckpt__index_find(&of, l->name + n) : -1;
         if (at < 0) continue;
         l->pinned = of.lines[at].pinned;
         l->state = of.lines[at].state;
@@ -61277,18 +61279,32 @@ static ckpt_err ckpt__folder_ask_run(ckpt__index *ix, const char *name, const ch
     return e;
 }
 
-static ckpt_err ckpt__folder_ask_runs(ckpt__index *ix) {
-    ckpt__index_runs runs;
-    bool *done = (bool *)ckpt__mem_alloc(&ix->allocator, ix->count + 1);
-    ckpt_err e = done == NULL ? CKPT_NOMEM : CKPT_OK;
-    ckpt__index_runs_init(&runs, ix->folder, &ix->allocator);
+// Asks each run once: its lines may lie in a thousand directories, among those of others.
+static ckpt_err ckpt__folder_ask_runs(ckpt__index *ix, size_t *below) {
+    ckpt__buf run;
+    ckpt_err e = CKPT_OK;
+    ckpt__buf_init(&run, &ix->allocator);
     for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
-        if (done[i] || !ix->lines[i].apart) continue;
-        e = ckpt__index_run_of(&runs, ix->lines[i].name);
-        if (e == CKPT_OK && runs.run.len > 0) e = ckpt__folder_ask_run(ix, ix->lines[i].name, ckpt__buf_cstr(&runs.run), done);
+        const char *name = ix->lines[i].name;
+        size_t n = below[i];
+        if (n == 0) continue;
+        ckpt__index_path(&run, ix, name);
+        if (run.err == CKPT_OK) run.data[run.len - (strlen(name) - n) - 1] = 0;
+        e = run.err != CKPT_OK ? run.err : ckpt__folder_ask_run(ix, run.data, name, n, below);
+        for (size_t k = ix->count; k > i; k--)
+            if (below[k - 1] == n && memcmp(ix->lines[k - 1].name, name, n) == 0) below[k - 1] = 0;
     }
-    ckpt__index_runs_free(&runs);
-    ckpt__mem_free(&ix->allocator, done, ix->count + 1);
+    ckpt__buf_free(&run);
+    return e;
+}
+
+// Which lines are of other runs, and what those say of them.
+static ckpt_err ckpt__folder_look_apart(ckpt__index *ix) {
+    size_t *below = (size_t *)ckpt__mem_alloc(&ix->allocator, (ix->count + 1) * sizeof *below);
+    if (below == NULL) return CKPT_NOMEM;
+    ckpt_err e = ckpt__folder_mark_apart(ix, below);
+    if (e == CKPT_OK) e = ckpt__folder_ask_runs(ix, below);
+    ckpt__mem_free(&ix->allocator, below, (ix->count + 1) * sizeof *below);
     return e;
 }
 
@@ -61426,8 +61442,7 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     ckpt__buf_free(&search.last.name);
     if (e != CKPT_OK) return e;
     ckpt__folder_put_unfinished_last(&f->index);
-    e = ckpt__folder_mark_apart(&f->index);
-    if (e == CKPT_OK) e = ckpt__folder_ask_runs(&f->index);
+    e = ckpt__folder_look_apart(&f->index);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_find_links(&links, f, false);
     f->links.len = 0;
@@ -61584,7 +61599,7 @@ static ckpt_err ckpt__folder_enter(const ckpt_folder *f, ckpt__index *ix, int ra
     if (e == CKPT_OK) e = ckpt__index_load_to_write(ix);
     if (e == CKPT_OK && (ix->lost || ix->damaged)) e = ckpt__folder_scan(f, ix);
     if (e == CKPT_OK) e = ckpt__folder_heed(ix);
-    return e == CKPT_OK ? ckpt__folder_mark_apart(ix) : e;
+    return e == CKPT_OK ? ckpt__folder_mark_apart(ix, NULL) : e;
 }
 
 // Where the index has what a saver has noted, a file that only a tool has found may be somebody's copy, of another run too. The

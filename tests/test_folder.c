@@ -123,6 +123,43 @@ static void test_damaged_while_tidying(void **state) {
 
 //-- folders of several runs -----------------------------------------------------------
 
+static int index_opens;
+static void count_index_opens(const char *name, const char *path) {
+    index_opens += strcmp(name, "open") == 0 && strcmp(ckpt__os_path_base(path), ".ckpt-index.jsonl") == 0;
+}
+
+// Each run below is asked once, in however many directories it saves, and however the folder above them is spelled.
+static void test_runs_below_are_asked(void **state) {
+    (void)state;
+    const char *top = util_temp_dir(), *before = (char *)util_keep(getcwd(NULL, 0), false);
+    const char *const spelled[] = { top, util_fmt("%s/", top), "./", ".", util_fmt("%s/./", top) };
+    for (int k = 0; k < 2; k++) {
+        const char *dir = util_join(top, util_fmt("runs/r%d", k));
+        run *r = run_new(dir);
+        r->d.filename = "e{batch}/x.pt";
+        run_open(r);
+        for (int i = 1; i <= 3; i++) run_save(r, i);
+        run_end(r);
+        pin(dir, util_fmt("e%d/x.pt", k + 1), true);
+    }
+    assert_int_equal(chdir(top), 0);
+    for (int i = 0; i < UTIL_COUNT(spelled); i++) {
+        ckpt_checkpoint c;
+        index_opens = 0;
+        fault_set_spy(count_index_opens);
+        ckpt_folder *f = look_into(spelled[i]);
+        fault_set_spy(NULL);
+        assert_int_equal(ckpt_folder_count(f), 6);
+        if (index_opens != 2) fail_msg("%s: %d", spelled[i], index_opens);
+        for (int k = 0; k < 6; k++) {
+            ok(ckpt_folder_entry(f, at_name(f, util_fmt("runs/r%d/e%d/x.pt", k / 3, k % 3 + 1)), &c));
+            assert_int_equal(c.pinned, k == 0 || k == 4);
+        }
+        ckpt_folder_close(f);
+    }
+    assert_int_equal(chdir(before), 0);
+}
+
 // Two savers at work below one folder: what names the folder above changes nothing of theirs.
 static void test_runs_below(void **state) {
     (void)state;
@@ -1866,7 +1903,8 @@ int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_while_many_go), cmocka_unit_test(test_shut),
-        cmocka_unit_test(test_read_once), cmocka_unit_test(test_damaged_while_tidying), cmocka_unit_test(test_runs_below), cmocka_unit_test(test_tool_among_ranks),
+        cmocka_unit_test(test_read_once), cmocka_unit_test(test_damaged_while_tidying), cmocka_unit_test(test_runs_below), cmocka_unit_test(test_runs_below_are_asked),
+        cmocka_unit_test(test_tool_among_ranks),
         cmocka_unit_test(test_tools_are_waited_for),
         cmocka_unit_test(test_gone_elsewhere),
         cmocka_unit_test(test_view_is_older),
