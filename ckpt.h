@@ -1268,8 +1268,8 @@ typedef struct ckpt_folder ckpt_folder;
 // opening. A file that bears a checkpoint's name and may not be read, and a folder below that may not be listed, are
 // entries too, foreign ones: they do not verify.
 // A folder below it that has an index or a saver's lock is another run's. What lies there is listed, pinned
-// or damaged as its index says, and can be verified; what that index has and is gone only that folder tells. All that
-// changes something leaves it to that folder, which must be opened for it.
+// or damaged as its index says (that of each rank; a WARN says which run's may not be read), and can be verified; what that
+// index has and is gone only that folder tells. All that changes something leaves it to that folder, which must be opened for it.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_open(ckpt_folder **out, const ckpt_folder_desc *desc);
 // Number of checkpoints; 0 for NULL.
 CKPT__DECL int      ckpt_folder_count(const ckpt_folder *f);
@@ -60653,6 +60653,7 @@ struct ckpt_folder {
     int               *ranks;       // above 0 that have an index of their own here, for tarballs of their own
     size_t             item_count, item_cap, rank_count, rank_cap;
     ckpt__buf          links;       // names of those that led somewhere when the view was made, each with its NUL
+    bool               looked;      // the view was made before, and what it could not learn was said then
     const ckpt__index_line **saves; // of gc, where ranks have indexes: what can be gone on from, by save and rank
     size_t             save_count, save_cap;
 };
@@ -61262,48 +61263,107 @@ static ckpt_err ckpt__folder_mark_apart(ckpt__index *ix, size_t *below) {
     return e;
 }
 
-// Takes over what the index of another run, whose folder is the first `n` bytes of names, says of its files: pins, and what is
-// damaged. below: those that lie there are known by it.
-static ckpt_err ckpt__folder_ask_run(ckpt__index *ix, const char *run, const char *name, size_t n, const size_t *below) {
-    ckpt__index of;
-    ckpt_err e = ckpt__index_init(&of, &ix->allocator, run);
+// Makes `ix` the index of a rank.
+static void ckpt__folder_choose_index(ckpt__index *ix, int rank) {
+    if (rank > 0) (void)snprintf(ix->file, sizeof ix->file, CKPT__FOLDER_RANK_INDEX "%d.jsonl", rank);
+}
+
+// Which rank has an index of that name; 0: none above 0.
+static int ckpt__folder_rank_of(const char *name) {
+    const size_t head = sizeof CKPT__FOLDER_RANK_INDEX - 2;
+    if (strncmp(name, &CKPT__FOLDER_RANK_INDEX[1], head) != 0) return 0;
+    size_t digits = strspn(name + head, "0123456789");
+    ckpt__view number = { name + head, digits };
+    int64_t rank = 0;
+    bool is_one = strcmp(name + head + digits, ".jsonl") == 0 && ckpt__txt_int(number, &rank);
+    return is_one && rank > 0 && rank < CKPT__SHARD_MAX_RANKS ? (int)rank : 0;
+}
+
+// Another run, of which is asked what its indexes say of the lines of a view.
+typedef struct ckpt__folder_asked {
+    ckpt_folder  *f;
+    const char   *run;              // path of its folder
+    const char   *name;             // of one of the lines, all of which begin with the same `n` bytes
+    size_t        n;
+    const size_t *below;            // of each line
+    ckpt_err      unread;           // one of its indexes could not be read, and `says` why
+    ckpt__error_record says;
+} ckpt__folder_asked;
+
+// Takes over what an index of a rank says of its files: pins, of the folder's own index and of the rank's, and what is damaged.
+static ckpt_err ckpt__folder_ask_rank(ckpt__folder_asked *a, int rank) {
+    ckpt__index of, *ix = &a->f->index;
+    ckpt_err e = ckpt__index_init(&of, &ix->allocator, a->run);
+    ckpt__folder_choose_index(&of, rank);
     if (e == CKPT_OK) e = ckpt__index_load(&of);
+    if (e == CKPT_OK && of.unread != CKPT_OK) ckpt__error_take(&a->says);
+    if (e == CKPT_OK && of.unread != CKPT_OK) a->unread = of.unread;
     for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
         ckpt__index_line *l = &ix->lines[i];
-        int at = below[i] == n && memcmp(l->name, name, n) == 0 ? ckpt__index_find(&of, l->name + n) : -1;
+        bool there = a->below[i] == a->n && memcmp(l->name, a->name, a->n) == 0;
+        int at = there ? ckpt__index_find(&of, l->name + a->n) : -1;
         if (at < 0) continue;
-        l->pinned = of.lines[at].pinned;
+        l->pinned = l->pinned || of.lines[at].pinned;
         l->state = of.lines[at].state;
     }
     ckpt__index_free(&of);
     return e;
 }
 
-// Asks each run once: its lines may lie in a thousand directories, among those of others.
-static ckpt_err ckpt__folder_ask_runs(ckpt__index *ix, size_t *below) {
+static ckpt_err ckpt__folder_ask_named(const char *name, void *user) {
+    int rank = ckpt__folder_rank_of(name);
+    return rank > 0 ? ckpt__folder_ask_rank((ckpt__folder_asked *)user, rank) : CKPT_OK;
+}
+
+// Asks all indexes of a run, once: its lines may lie in a thousand directories, among those of others. Where one may not be read
+// nobody is told that nothing is pinned.
+static ckpt_err ckpt__folder_ask_run(ckpt__folder_asked *a) {
+    ckpt__error_record kept;
+    ckpt__error_take(&kept);
+    a->unread = CKPT_OK;
+    ckpt_err e = ckpt__folder_ask_rank(a, 0), listed = CKPT_OK;
+    if (e == CKPT_OK) listed = ckpt__os_list(a->run, ckpt__folder_ask_named, a);
+    if (listed == CKPT_NOMEM) e = listed;
+    if (listed != CKPT_OK) ckpt__error_take(&a->says);
+    if (listed != CKPT_OK) a->unread = listed;
+    if (e == CKPT_OK && a->unread != CKPT_OK && !a->f->looked)
+        ckpt__error_log(&a->f->logger, CKPT_LOG_WARN, "it is not known which checkpoints in %s are pinned or damaged: %s",
+                        ckpt__folder_shown(a->f, a->run), a->says.text);
+    if (e == CKPT_OK) ckpt__error_last = kept;
+    return e;
+}
+
+static ckpt_err ckpt__folder_ask_runs(ckpt_folder *f, size_t *below) {
+    const ckpt__index *ix = &f->index;
+    ckpt__folder_asked a;
     ckpt__buf run;
     ckpt_err e = CKPT_OK;
-    ckpt__buf_init(&run, &ix->allocator);
+    memset(&a, 0, sizeof a);
+    a.f = f;
+    a.below = below;
+    ckpt__buf_init(&run, &f->allocator);
     for (size_t i = 0; i < ix->count && e == CKPT_OK; i++) {
-        const char *name = ix->lines[i].name;
-        size_t n = below[i];
-        if (n == 0) continue;
-        ckpt__index_path(&run, ix, name);
-        if (run.err == CKPT_OK) run.data[run.len - (strlen(name) - n) - 1] = 0;
-        e = run.err != CKPT_OK ? run.err : ckpt__folder_ask_run(ix, run.data, name, n, below);
+        a.name = ix->lines[i].name;
+        a.n = below[i];
+        if (a.n == 0) continue;
+        ckpt__index_path(&run, ix, a.name);
+        if (run.err == CKPT_OK) run.data[run.len - (strlen(a.name) - a.n) - 1] = 0;
+        a.run = run.data;
+        e = run.err != CKPT_OK ? run.err : ckpt__folder_ask_run(&a);
         for (size_t k = ix->count; k > i; k--)
-            if (below[k - 1] == n && memcmp(ix->lines[k - 1].name, name, n) == 0) below[k - 1] = 0;
+            if (below[k - 1] == a.n && memcmp(ix->lines[k - 1].name, a.name, a.n) == 0) below[k - 1] = 0;
     }
     ckpt__buf_free(&run);
     return e;
 }
 
 // Which lines are of other runs, and what those say of them.
-static ckpt_err ckpt__folder_look_apart(ckpt__index *ix) {
+static ckpt_err ckpt__folder_look_apart(ckpt_folder *f) {
+    ckpt__index *ix = &f->index;
     size_t *below = (size_t *)ckpt__mem_alloc(&ix->allocator, (ix->count + 1) * sizeof *below);
     if (below == NULL) return CKPT_NOMEM;
     ckpt_err e = ckpt__folder_mark_apart(ix, below);
-    if (e == CKPT_OK) e = ckpt__folder_ask_runs(ix, below);
+    if (e == CKPT_OK) e = ckpt__folder_ask_runs(f, below);
     ckpt__mem_free(&ix->allocator, below, (ix->count + 1) * sizeof *below);
     return e;
 }
@@ -61373,25 +61433,15 @@ static ckpt_err ckpt__folder_fill_items(ckpt_folder *f, const ckpt__folder_links
     return e;
 }
 
-// Makes `ix` the index of a rank.
-static void ckpt__folder_choose_index(ckpt__index *ix, int rank) {
-    if (rank > 0) (void)snprintf(ix->file, sizeof ix->file, CKPT__FOLDER_RANK_INDEX "%d.jsonl", rank);
-}
-
 static ckpt_err ckpt__folder_note_rank(const char *name, void *user) {
     ckpt_folder *f = (ckpt_folder *)user;
-    const size_t head = sizeof CKPT__FOLDER_RANK_INDEX - 2;
-    if (strncmp(name, &CKPT__FOLDER_RANK_INDEX[1], head) != 0) return CKPT_OK;
-    size_t digits = strspn(name + head, "0123456789");
-    ckpt__view number = { name + head, digits };
-    int64_t rank = 0;
-    if (strcmp(name + head + digits, ".jsonl") != 0 || !ckpt__txt_int(number, &rank)) return CKPT_OK;
-    if (rank < 1 || rank >= CKPT__SHARD_MAX_RANKS) return CKPT_OK;
+    int rank = ckpt__folder_rank_of(name);
+    if (rank == 0) return CKPT_OK;
     ckpt_err e = ckpt__mem_room(&f->allocator, (void **)&f->ranks, sizeof *f->ranks, &f->rank_cap, f->rank_count + 1);
     if (e != CKPT_OK) return e;
     size_t at = f->rank_count++;
-    for (; at > 0 && f->ranks[at - 1] > (int)rank; at--) f->ranks[at] = f->ranks[at - 1];
-    f->ranks[at] = (int)rank;
+    for (; at > 0 && f->ranks[at - 1] > rank; at--) f->ranks[at] = f->ranks[at - 1];
+    f->ranks[at] = rank;
     return CKPT_OK;
 }
 
@@ -61442,7 +61492,7 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     ckpt__buf_free(&search.last.name);
     if (e != CKPT_OK) return e;
     ckpt__folder_put_unfinished_last(&f->index);
-    e = ckpt__folder_look_apart(&f->index);
+    e = ckpt__folder_look_apart(f);
     if (e != CKPT_OK) return e;
     e = ckpt__folder_find_links(&links, f, false);
     f->links.len = 0;
@@ -61451,6 +61501,7 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     if (e == CKPT_OK) e = f->links.err;
     if (e == CKPT_OK) e = ckpt__folder_fill_items(f, &links);
     ckpt__folder_free_links(&links);
+    f->looked = true;
     return e;
 }
 

@@ -1357,6 +1357,54 @@ static void make_saves(const char *dir, int rank, int first, int last, bool more
     ckpt__index_free(&ix);
 }
 
+static void shut_index(const char *name, const char *path) {
+    if (strcmp(name, "open") == 0 && strstr(path, "/.ckpt-index") != NULL) fault_arm_here("open", EACCES);
+}
+
+// Of a run below whose ranks have tarballs of their own, each rank's index is asked; what may not be asked is said, once.
+static void test_ranks_below_are_asked(void **state) {
+    (void)state;
+    const char *top = util_temp_dir(), *dir = util_join(top, "run");
+    char said[4000] = "";
+    ckpt_folder_desc d;
+    ckpt_folder *f = NULL;
+    ckpt_checkpoint c;
+    util_mkdir(dir);
+    for (int rank = 0; rank < 3; rank++) make_saves(dir, rank, 3, 4, false, 3);
+    pin(dir, "ba3-rank2.tar", true);
+    flip_in(dir, "ba4-rank1.tar");
+    (void)verify_in(dir, "ba4-rank1.tar", said);
+    f = look_into(top);
+    for (int k = 0; k < 6; k++) {
+        ok(ckpt_folder_entry(f, at_name(f, util_fmt("run/ba%d-rank%d.tar", 3 + k / 3, k % 3)), &c));
+        assert_int_equal(c.pinned, k == 2);
+        assert_int_equal(c.damaged, k == 4);
+    }
+    ckpt_folder_close(f);
+
+    for (int shut = 0; shut < 2; shut++) {
+        said[0] = 0;
+        memset(&d, 0, sizeof d);
+        d.folder = top;
+        d.logger.fn = note_line;
+        d.logger.user = said;
+        if (shut) fault_set_spy(shut_index);
+        ok(ckpt_folder_open(&f, &d));
+        ckpt_gc_desc g;
+        memset(&g, 0, sizeof g);
+        g.dry_run = true;
+        (void)ckpt_folder_gc(f, &g);
+        fault_set_spy(NULL);
+        (void)fault_disarm();
+        assert_int_equal(ckpt_folder_count(f), 6);
+        ckpt_folder_close(f);
+        const char *at = strstr(said, "it is not known which checkpoints in ");
+        if ((at != NULL) != shut) fail_msg("%d: %s", shut, said);
+        if (shut) assert_null(strstr(at + 1, "it is not known"));
+        if (shut) assert_non_null(strstr(at, util_fmt("in %s are pinned or damaged: ", dir)));
+    }
+}
+
 // A job was killed in its 6th save, before all ranks had a tarball, or before all had it in their indexes: what is left to go on from
 // is the 5th, which stays whatever is kept.
 static void test_killed_among_ranks(void **state) {
@@ -1904,6 +1952,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_while_many_go), cmocka_unit_test(test_shut),
         cmocka_unit_test(test_read_once), cmocka_unit_test(test_damaged_while_tidying), cmocka_unit_test(test_runs_below), cmocka_unit_test(test_runs_below_are_asked),
+        cmocka_unit_test(test_ranks_below_are_asked),
         cmocka_unit_test(test_tool_among_ranks),
         cmocka_unit_test(test_tools_are_waited_for),
         cmocka_unit_test(test_gone_elsewhere),
