@@ -62,6 +62,21 @@ check 'a volume that is not there' out.log
 ./store uri "$uri" x 2>/dev/null | grep -q "^$uri/x$"
 check 'the address of a file'
 
+#-- links, by the tool ---------------------------------------------------------------------------------------
+
+# Its text counts from the top of the store, where what the URI begins with is no store yet.
+compile "$root/tools/ckpt.c" ckpt -lcurl -lcrypto -lpthread -lm
+printf 'some/prefix/ep1.bin' >way.symlink
+printf 'some/prefix/gone.bin' >lost.symlink
+for file in way.symlink lost.symlink; do ./store put "$uri" "links/$file" $file >>all.log 2>&1; done
+./store put "$uri" ep1.bin small >>all.log 2>&1
+./ckpt cp $uri/links/way.symlink $uri/deep/er/way.symlink >out.log 2>&1 &&
+    ./store get "$uri" deep/er/way.symlink back >>out.log 2>&1 && cmp -s way.symlink back
+check 'ckpt cp of a link whose target is there' out.log
+./ckpt cp $uri/links/lost.symlink $uri/links/other.symlink >out.log 2>&1
+[ $? = 4 ] && grep -q 'leads to some/prefix/gone.bin, which is not where' out.log
+check 'and not of one that leads nowhere' out.log
+
 #-- faults -------------------------------------------------------------------------------------------------
 
 # fault NAME FAULTS VERB: the file must be right in the end

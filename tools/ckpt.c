@@ -1833,7 +1833,8 @@ static ckpt_err check_target(const char *from, const char *to, const char *text)
     ckpt_err e = CKPT_NOT_FOUND;
     cut_uri(to, &folder, &name);
     const char *slash = uri_path(folder), *query = folder + before_query(folder);
-    for (; slash != NULL && slash < query && (e == CKPT_NOT_FOUND || e == CKPT_AUTH); slash = strchr(slash + 1, '/')) {
+    // what is no store yet is CKPT_ARG: "dbfs:/", "wandb://entity/"
+    for (; slash != NULL && slash < query && (e == CKPT_NOT_FOUND || e == CKPT_AUTH || e == CKPT_ARG); slash = strchr(slash + 1, '/')) {
         char *top = keep_text(folder);
         strcpy(top + (slash + 1 - folder), query);
         e = find_target(top, text);
