@@ -60804,21 +60804,48 @@ static bool ckpt__folder_is_half(const char *dir, const ckpt_allocator *a) {
     return half;
 }
 
-// How many ranks saved a checkpoint: the beginning of its .metadata says. 0: it is none of this library's.
+// Is there a .metadata that only cannot be opened now, as `e` says?
+static bool ckpt__folder_is_shut(const char *meta, ckpt_err e) {
+    ckpt__os_info info;
+    if (e != CKPT_AUTH && e != CKPT_IO && e != CKPT_NET) return false;
+    ckpt_err seen = ckpt__os_stat(meta, &info);
+    return seen == CKPT_OK ? info.is_file : seen != CKPT_NOT_FOUND;
+}
+
+// How many ranks saved a checkpoint: the beginning of its .metadata says. 0: it is none of this library's. -1: it may be, and
+// cannot be read now.
 static int ckpt__folder_ranks(const char *meta) {
     static const char head[] = "{\"format\":\"ckpt sharded checkpoint\"", field[] = "\"world_size\":";
     char text[257];
     size_t n = 0;
     int fd = -1;
     int64_t ranks = 0;
-    if (ckpt__os_open_read(&fd, meta) != CKPT_OK) return 0;
-    if (ckpt__os_pread(fd, text, sizeof text - 1, 0, &n, meta) != CKPT_OK) n = 0;
+    ckpt_err e = ckpt__os_open_read(&fd, meta);
+    if (e == CKPT_OK) e = ckpt__os_pread(fd, text, sizeof text - 1, 0, &n, meta);
     ckpt__os_drop(fd);
+    if (e != CKPT_OK) return ckpt__folder_is_shut(meta, e) ? -1 : 0;
     text[n] = 0;
     const char *at = ckpt__txt_starts(text, head) ? strstr(text, field) : NULL;
     if (at == NULL) return 0;
     ckpt__view digits = { at + sizeof field - 1, strspn(at + sizeof field - 1, "0123456789") };
     return ckpt__txt_int(digits, &ranks) && ranks > 0 && ranks <= CKPT__SHARD_MAX_RANKS ? (int)ranks : 1;
+}
+
+// Are there files of ranks beside a .metadata? What cannot be read may else be anybody's.
+static ckpt_err ckpt__folder_has_ranks(const ckpt__index *ix, const char *name, bool *has) {
+    ckpt__folder_many m;
+    ckpt__buf dir;
+    ckpt__buf_init(&dir, &ix->allocator);
+    ckpt__folder_path(&dir, ix, name);
+    *has = false;
+    ckpt_err e = dir.err;
+    if (e == CKPT_OK) {
+        e = ckpt__folder_many_look(&m, dir.data, &ix->allocator);
+        *has = m.files > 0;
+        ckpt__folder_many_free(&m);
+    }
+    ckpt__buf_free(&dir);
+    return e == CKPT_NOMEM ? e : CKPT_OK;
 }
 
 // Adds the line of a directory whose .metadata the index does not know. One that cannot be looked into for the moment is not
@@ -60835,8 +60862,10 @@ static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const
     line.listing = ckpt__os_mark(info);         // as it was before it is read
     ckpt__buf_init(&path, &ix->allocator);
     ckpt__index_path(&path, ix, name);
-    bool ours = path.err == CKPT_OK && ckpt__folder_ranks(path.data) > 0;
+    int ranks = path.err == CKPT_OK ? ckpt__folder_ranks(path.data) : 0;
+    bool ours = ranks > 0;
     ckpt_err e = path.err;
+    if (e == CKPT_OK && ranks < 0 && view) e = ckpt__folder_has_ranks(ix, name, &ours);
     if (e == CKPT_OK) ckpt__folder_path(&path, ix, name);
     if (e == CKPT_OK) e = path.err;
     place.folder = path.data;
@@ -60854,14 +60883,14 @@ static ckpt_err ckpt__folder_enter_many(ckpt__index *ix, const char *name, const
         }
     }
     ckpt__buf_free(&path);
-    line.owned = ckpt__index_can_hold(name);
+    line.owned = ranks > 0 && ckpt__index_can_hold(name);
     return e == CKPT_OK && ours ? ckpt__index_insert(ix, ckpt__index_place(ix, &line), &line) : e;
 }
 
 // What a walk has found last of a directory of ranks' files: a thousand of these follow one another.
 typedef struct ckpt__folder_dir {
     ckpt__buf name;                 // of its line
-    bool      finished, many;       // it is a checkpoint; or was to become one
+    bool      finished, many;       // it is a checkpoint, for all that can be read; or was to become one
 } ckpt__folder_dir;
 
 // Looks at the directory of a file if that is a rank's. *ranks: it is, and the directory is one of a checkpoint.
@@ -60881,7 +60910,7 @@ static ckpt_err ckpt__folder_rank_line(const ckpt__index *ix, const char *file, 
     ckpt__index_path(&path, ix, ckpt__buf_cstr(&d->name));
     ckpt_err e = d->name.err != CKPT_OK ? d->name.err : path.err;
     if (e == CKPT_OK) {
-        d->finished = ckpt__folder_ranks(path.data) > 0;
+        d->finished = ckpt__folder_ranks(path.data) != 0;
         *ranks = d->many = d->finished || ckpt__os_is_gone(path.data);      // asked after it: rotation may just take it away
     }
     ckpt__buf_free(&path);

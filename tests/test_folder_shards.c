@@ -733,6 +733,52 @@ static void test_pinned_without_listing(void **state) {
     ckpt_folder_close(f);
 }
 
+static void shut_metadata(const char *name, const char *path) {
+    const char *base = strrchr(path, '/');
+    if (strcmp(name, "open") == 0 && base != NULL && strcmp(base, "/.metadata") == 0) fault_arm_here("open", EACCES);
+}
+
+// A checkpoint whose .metadata alone may not be read is one entry that does not verify, and its ranks' files are none, whether the
+// index has it or not; nothing of it goes.
+static void test_metadata_shut(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *sharded = util_join(dir, "sh"), *from = make_file(util_join(util_temp_dir(), "x.pt"), 1);
+    ok(convert(from, sharded, 2, ".pt", false, NULL));
+    util_write_text(util_join(dir, ".metadata"), "somebody's");         // no ranks' files are beside it
+    const char *before = util_list(sharded);
+    for (int indexed = 0; indexed < 2; indexed++) {
+        ckpt_folder *f = NULL;
+        ckpt_folder_desc d;
+        ckpt_checkpoint c;
+        ckpt_gc_desc g;
+        memset(&d, 0, sizeof d);
+        memset(&g, 0, sizeof g);
+        d.folder = dir;
+        g.damaged = g.unfinished_now = true;
+        if (indexed) {
+            ok(ckpt_folder_open(&f, &d));
+            ok(ckpt_folder_pin(f, ckpt_folder_find(f, "sh"), true));
+            ckpt_folder_close(f);
+        }
+        fault_set_spy(shut_metadata);
+        ok(ckpt_folder_open(&f, &d));
+        assert_int_equal(ckpt_folder_count(f), 1);
+        ok(ckpt_folder_entry(f, 0, &c));
+        assert_string_equal(c.name, "sh");
+        assert_true(c.sharded && !c.damaged && !c.missing && !c.unfinished && c.foreign == !indexed);
+        assert_int_equal(ckpt_folder_verify(f, 0), CKPT_AUTH);
+        (void)ckpt_folder_gc(f, &g);
+        ckpt_folder_close(f);
+        fault_set_spy(NULL);
+        (void)fault_disarm();
+        assert_string_equal(util_list(sharded), before);
+        ok(ckpt_folder_open(&f, &d));
+        assert_int_equal(ckpt_folder_count(f), 1);
+        ok(ckpt_folder_verify(f, 0));
+        ckpt_folder_close(f);
+    }
+}
+
 //-- converting ----------------------------------------------------------------------
 
 static void test_split_refusals(void **state) {
@@ -1426,7 +1472,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_gone_when_pinned), cmocka_unit_test(test_gone_while_listed),
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_gc_strays), cmocka_unit_test(test_pinned_without_listing),
-    cmocka_unit_test(test_split_refusals), cmocka_unit_test(test_split_replaces),
+    cmocka_unit_test(test_split_refusals),
+        cmocka_unit_test(test_metadata_shut), cmocka_unit_test(test_split_replaces),
     cmocka_unit_test(test_split_beside_model), cmocka_unit_test(test_remove_beside_model),
     cmocka_unit_test(test_split_reports), cmocka_unit_test(test_split_unsynced),
     cmocka_unit_test(test_split_rivals), cmocka_unit_test(test_split_appeared), cmocka_unit_test(test_merge_into_itself),
