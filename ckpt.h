@@ -56311,10 +56311,8 @@ static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, con
         any = any || told[2 * i + 1] != 0;
         all = all && (told[2 * i + 1] == 0 || told[2 * i] != INT64_MAX);
     }
-    if (e == CKPT_OK && !all) {
-        ckpt_err why = unseen.code != CKPT_OK ? ckpt__error_put(&unseen) : ckpt__resume_say_lost(m, place, told);
-        e = ckpt__ranks_share(&s->crew, why);
-    }
+    if (e == CKPT_OK && !all) e = ckpt__ranks_share(&s->crew, ckpt__error_put(&unseen));
+    if (e == CKPT_OK && !all) e = ckpt__ranks_share(&s->crew, ckpt__resume_say_lost(m, place, told));   // and none is in doubt
     if (e == CKPT_OK && all && any) e = ckpt__ranks_send(&s->crew, &token, 0);
     for (size_t i = 0; i < count && e == CKPT_OK && all; i++) {
         if (told[2 * i + 1] == 0) continue;

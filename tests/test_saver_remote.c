@@ -3975,7 +3975,7 @@ static void test_sharded_killed_goes_on_whole(void **state) {
         run_open(m.r);
         ok(ckpt_saver_resume(m.r->s, &t));
         assert_int_equal(t.batch, 1 + i);
-        ok(ckpt_saver_wait(m.r->s, 0));
+        ok(ckpt_uploader_wait(m.u, 0));
         if (i == 0) assert_string_equal(bucket_names(b), "run%ba1%__0_0.pt");
         save_wait(&m, 2 + i);
         assert_string_equal(bucket_names(b), util_fmt("run%%ba%d.pt run%%latest.pt.symlink", 2 + i));
