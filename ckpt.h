@@ -52084,6 +52084,7 @@ static bool ckpt__saver_is_due(ckpt_saver *s, const ckpt_timestamp *t, ckpt_even
     bool back = ckpt__time_went_back(t, s->has_previous ? &s->previous : &s->last);
     if (back) s->last.batch = -1;       // it makes other batches of the same numbers
     if (back) s->over = false;
+    if (ckpt__time_same_step(t, &s->last)) s->last = *t;        // an epoch that is counted behind its save may be the end
     if (back || !s->has_previous) {
         s->since = *t;
         s->met = false;

@@ -4463,12 +4463,40 @@ static void past_the_end(tr_rank *r, void *arg) {
     member_end(m);
 }
 
+// Its end is an epoch's, and saved at a batch's end before that epoch is counted.
+static void past_the_end_of_an_epoch(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    memset(&t, 0, sizeof t);
+    m->d.max_duration = "3ep";
+    m->d.save_interval = "3ba";
+    if (member_open(m)) {
+        while (t.batch < 20) {
+            TR_OK(r, ckpt_saver_fence(m->s));
+            ckpt_next_batch(&t, 1, 0, 1.0);
+            member_set(m, t.batch);
+            TR_OK(r, ckpt_saver_batch_end(m->s, &t));
+            if (t.batch % 4 != 0) continue;
+            ckpt_next_epoch(&t, 1.0);
+            TR_OK(r, ckpt_saver_epoch_end(m->s, &t));
+        }
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+        ckpt_saver_counts c;
+        ckpt_saver_stats(m->s, &c);
+        TR_CHECK(r, r->rank != 0 || c.saved == 6);
+    }
+    member_end(m);
+}
+
 static void test_past_the_end(void **state) {
     (void)state;
     for (int how = 0; how < 6; how++) {
         plan p = plan_of((layout)(how / 2));
         p.with = (void *)(uintptr_t)(how % 2 == 0 ? "15ba" : "15sp");
         tr_run(tr_new(2), past_the_end, &p);
+        p = plan_of((layout)(how / 2));
+        if (how % 2 == 0) tr_run(tr_new(2), past_the_end_of_an_epoch, &p);
     }
 }
 

@@ -417,6 +417,35 @@ static void test_past_the_end(void **state) {
     }
 }
 
+// The end is an epoch's, and saved at a batch's end before that epoch is counted.
+static void test_past_the_end_of_an_epoch(void **state) {
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        static const char *const rows[][2] = {
+            { "3ba", "ep0-ba3.pt ep1-ba6.pt ep2-ba12.pt ep2-ba9.pt ep3-ba15.pt ep4-ba18.pt latest.pt" },
+            { "0.5dur", "ep1-ba6.pt ep2-ba12.pt ep4-ba18.pt latest.pt" },
+            { "5ba", "ep1-ba5.pt ep2-ba10.pt ep3-ba12.pt ep3-ba15.pt ep4-ba20.pt latest.pt" },
+        };
+        run *r = run_new(util_temp_dir());
+        ckpt_timestamp t;
+        memset(&t, 0, sizeof t);
+        r->d.filename = "ep{epoch}-ba{batch}.pt";
+        r->d.save_interval = rows[k][0];
+        r->d.max_duration = "3ep";
+        r->d.batches_per_epoch = 4;
+        run_open(r);
+        while (t.batch < 20) {
+            ckpt_next_batch(&t, 2, 0, 1.0);
+            ok(ckpt_saver_batch_end(r->s, &t));
+            if (t.batch % 4 != 0) continue;
+            ckpt_next_epoch(&t, 1.0);
+            ok(ckpt_saver_epoch_end(r->s, &t));
+        }
+        assert_string_equal(names_in(r->dir), rows[k][1]);
+        run_end(r);
+    }
+}
+
 // Two events at one batch count are one checkpoint; a loop that was loaded by hand does not save at its first batch.
 static void test_not_twice(void **state) {
     (void)state;
@@ -3223,7 +3252,7 @@ int main(void) {
         cmocka_unit_test(test_state_cases),
         cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded), cmocka_unit_test(test_ignored_own),
         cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
-        cmocka_unit_test(test_callback_decides), cmocka_unit_test(test_past_the_end),
+        cmocka_unit_test(test_callback_decides), cmocka_unit_test(test_past_the_end), cmocka_unit_test(test_past_the_end_of_an_epoch),
         cmocka_unit_test(test_not_twice), cmocka_unit_test(test_not_twice_by_hand), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),
         cmocka_unit_test(test_order_of_events),
         cmocka_unit_test(test_request_from_signal),
