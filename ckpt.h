@@ -15605,6 +15605,7 @@ typedef struct ckpt__file_new {
     int         fd;                     // -1: closed, or never opened
     bool        made;                   // the hidden file exists
     bool        named;                  // it has its name, or the call that was to give it failed
+    bool        placed;                 // it has its name
 } ckpt__file_new;
 
 // Which process has made a hidden file. A number alone does not tell: containers on one network share the machine's name and not
@@ -15757,6 +15758,7 @@ static ckpt_err ckpt__file_commit(ckpt__file_new *n, bool overwrite) {
     }
     n->named = e == CKPT_OK;
     if (e == CKPT_OK) e = overwrite ? ckpt__os_rename(n->temp.data, n->path) : ckpt__os_rename_new(n->temp.data, n->path);
+    n->placed = e == CKPT_OK;
     if (e == CKPT_OK) {
         n->made = false;
         e = ckpt__os_sync_dir(n->dir.data);
@@ -51463,6 +51465,20 @@ static ckpt_err ckpt__saver_clear_name(ckpt_saver *s, const ckpt__saver_job *job
     return e;
 }
 
+// Gives the file its name. One whose folder could not be synced then is not saved, and goes again, unless it has replaced
+// another: it would be in the way of the next save of its name, and no rotation would know it.
+static ckpt_err ckpt__saver_give_name(ckpt_saver *s, ckpt__saver_job *job) {
+    ckpt__error_record why;
+    bool there = job->replace && ckpt__os_exists(job->path);
+    ckpt__saver_mark_replaced(s, job->line.name, true);
+    ckpt_err e = ckpt__file_commit(&job->file, job->replace);
+    if (e == CKPT_OK) return e;
+    ckpt__error_take(&why);
+    ckpt__saver_mark_replaced(s, job->line.name, false);
+    if (job->file.placed && !there) (void)ckpt__os_remove(job->path);
+    return ckpt__error_put(&why);
+}
+
 // Writes the file aside, lets the bound memory go, unless there may be another try, syncs and renames. A file that is replaced
 // keeps a descriptor, so that its blocks are freed by the sweeper and not by the rename.
 static ckpt_err ckpt__saver_write_once(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
@@ -51476,13 +51492,8 @@ static ckpt_err ckpt__saver_write_once(ckpt_saver *s, ckpt__saver_job *job, ckpt
     if (e == CKPT_OK) e = ckpt__saver_fill_file(s, job, work);
     if (e != CKPT_NO_SPACE) ckpt__saver_captured(s, job);
     if (e == CKPT_OK && job->replace && ckpt__os_exists(job->path)) (void)ckpt__os_open_read(&old, job->path);
-    if (e != CKPT_OK) {
-        ckpt__file_abort(n);
-    } else {
-        ckpt__saver_mark_replaced(s, job->line.name, true);
-        e = ckpt__file_commit(n, job->replace);
-        if (e != CKPT_OK) ckpt__saver_mark_replaced(s, job->line.name, false);
-    }
+    if (e == CKPT_OK) e = ckpt__saver_give_name(s, job);
+    else ckpt__file_abort(n);
     ckpt__saver_hold_one(s, old);
     return e;
 }
@@ -51560,8 +51571,7 @@ static bool ckpt__saver_repeats(const ckpt_saver *s, ckpt__saver_job *job, ckpt_
 static ckpt_err ckpt__saver_write(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     bool swept = ckpt__saver_await_swept(s, ckpt__os_now());
     ckpt_err e = ckpt__saver_write_once(s, job, work);
-    bool placed = e == CKPT_NO_SPACE && !job->replace && ckpt__os_exists(job->path);    // and its folder could not be synced
-    if (e != CKPT_NO_SPACE || placed || !ckpt__saver_clear_excess(s, job->line.name, swept)) return e;
+    if (e != CKPT_NO_SPACE || !ckpt__saver_clear_excess(s, job->line.name, swept)) return e;
     return ckpt__saver_repeats(s, job, work) ? ckpt__saver_write_once(s, job, work) : e;
 }
 

@@ -1764,31 +1764,41 @@ static void test_lowered_rule_on_full_disk(void **state) {
     }
 }
 
+static int folder_errnum;
+
 static void folder_open(const char *name, const char *path) {
-    if (strcmp(name, "open") == 0 && strcmp(path, crowd_dir) == 0) fault_arm_here("open", ENOSPC);
+    if (strcmp(name, "open") == 0 && strcmp(path, crowd_dir) == 0) fault_arm_here("open", folder_errnum);
 }
 
-// A file that has its name already, though its folder could not be synced, is not written once more: it would be in its own way.
-static void test_full_when_folder_is_synced(void **state) {
+// A file that had its name already when its folder could not be synced is not saved, and not in the way of the next save of its step.
+static void test_folder_not_synced(void **state) {
     (void)state;
-    const char *dir = util_temp_dir();
-    ckpt_timestamp t = at_batch(6);
-    run *r = crowd_resume(dir, CKPT_SNAPSHOT_NONE, 1, false, 0);
-    crowd_dir = dir;
-    fault_set_spy(folder_open);
-    run_set(r, 6);
-    ckpt_err e = ckpt_saver_save(r->s, &t);
-    fault_set_spy(NULL);
-    (void)fault_disarm();
-    assert_int_equal(e, CKPT_NO_SPACE);
-    assert_string_equal(util_link_target(util_join(dir, "latest.pt")), "ba5.pt");
-    run_set(r, 7);
-    t = at_batch(7);
-    e = ckpt_saver_save(r->s, &t);
-    if (e != CKPT_OK) fail_msg("%s", ckpt_last_error());
-    assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_NO_SPACE);
-    ckpt_state_free(&r->st);
-    crowd_check(util_join(dir, "latest.pt"), 7);
+    for (int i = 0; i < 3 * 2 * 2; i++) {
+        const char *dir = util_temp_dir();
+        run *r = crowd_resume(dir, modes[i % 3], i / 6 == 0 ? 1 : 5, false, 0);
+        crowd_dir = dir;
+        folder_errnum = i / 3 % 2 == 0 ? ENOSPC : EIO;
+        for (int k = 0; k < 2; k++) {
+            ckpt_timestamp t = at_batch(6);
+            if (k == 0) fault_set_spy(folder_open);
+            run_set(r, 6);
+            ckpt_err e = ckpt_saver_save(r->s, &t);
+            if (e == CKPT_OK) e = ckpt_saver_wait(r->s, 0);
+            fault_set_spy(NULL);
+            (void)fault_disarm();
+            if (k == 0) {
+                assert_int_equal(e, folder_errnum == ENOSPC ? CKPT_NO_SPACE : CKPT_IO);
+                assert_false(util_exists(util_join(dir, "ba6.pt")));
+                assert_string_equal(util_link_target(util_join(dir, "latest.pt")), "ba5.pt");
+            } else if (e != CKPT_OK) {
+                fail_msg("%d: %s", i, ckpt_last_error());
+            }
+        }
+        crowd_check(util_join(dir, "latest.pt"), 6);
+        assert_string_equal(names_in(dir), i / 6 == 0 ? "ba6.pt latest.pt" : "ba2.pt ba3.pt ba4.pt ba5.pt ba6.pt latest.pt");
+        (void)ckpt_saver_close(r->s, 0);
+        ckpt_state_free(&r->st);
+    }
 }
 
 // Nothing goes that the rule keeps before the save, and never the newest, whatever the disk says after it.
@@ -3278,7 +3288,7 @@ int main(void) {
         cmocka_unit_test(test_defect_3_failures_leave_the_previous),
         cmocka_unit_test(test_interrupted_and_full), cmocka_unit_test(test_full_behind_the_file), cmocka_unit_test(test_lowered_rule_on_full_disk),
         cmocka_unit_test(test_full_disk_keeps_what_stays),
-        cmocka_unit_test(test_full_when_folder_is_synced), cmocka_unit_test(test_full_disk_without_copy), cmocka_unit_test(test_lowered_rule_of_one_rank),
+        cmocka_unit_test(test_folder_not_synced), cmocka_unit_test(test_full_disk_without_copy), cmocka_unit_test(test_lowered_rule_of_one_rank),
         cmocka_unit_test(test_full_disk_keeps_what_is_replaced), cmocka_unit_test(test_no_more_files),
         cmocka_unit_test(test_full_while_blocks_are_freed), cmocka_unit_test(test_path_without_memory), cmocka_unit_test(test_close_while_blocks_are_freed),
         cmocka_unit_test(test_faults_while_opening),
