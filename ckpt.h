@@ -50504,6 +50504,41 @@ static ckpt_err ckpt__saver_copy_ledger(ckpt_saver *s, ckpt__remote *r) {
     return ckpt__error_prefix(e, "cannot hand over what %s is to keep", r->store->uri);
 }
 
+// The line that rotation has let go of is in the index again, at its place, unless another of that name is. What a tool has found
+// meanwhile is the same file: its pin stays.
+static void ckpt__saver_put_line_back(ckpt_saver *s, const ckpt__index_line *line) {
+    size_t at = ckpt__remote_place(&s->index, line->number);
+    int there = ckpt__index_find(&s->index, line->name);
+    if (there < 0 || s->index.lines[there].stray) (void)ckpt__index_insert(&s->index, at, line);
+}
+
+// What could not go yet stays in the index and goes another time. With the turn.
+static void ckpt__saver_put_back(ckpt_saver *s, const ckpt__index *gone) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t i = 0; i < gone->count; i++) ckpt__saver_put_line_back(s, &gone->lines[i]);
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
+// The opposite. With the turn.
+static void ckpt__saver_take_out(ckpt_saver *s, const ckpt__index *gone) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t i = 0; i < gone->count; i++) {
+        int at = ckpt__index_find(&s->index, gone->lines[i].name);
+        if (at >= 0) ckpt__index_drop(&s->index, (size_t)at);
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
+// Writes the index without what rotation has let go of. Where that is more than a batch the file still tells of it, until
+// ckpt__saver_retire_many comes to it: who is killed before would leave them all without a line.
+static ckpt_err ckpt__saver_write_without(ckpt_saver *s, const ckpt__index *gone) {
+    bool many = gone->count > CKPT__INDEX_BATCH;
+    if (many) ckpt__saver_put_back(s, gone);
+    ckpt_err e = ckpt__saver_write_index(s);
+    if (many) ckpt__saver_take_out(s, gone);
+    return e;
+}
+
 // Writes down what has become of uploads, and chooses what goes now: objects (`names`, `count`) and local files (`gone`). What
 // people have pinned since the last save counts, so that the index is looked at first.
 static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t number, ckpt__buf *names, size_t *count,
@@ -50521,24 +50556,9 @@ static ckpt_err ckpt__saver_settle(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     ckpt__saver_weigh(s, number);
     if (more) ckpt__saver_weigh_all(s);
     if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, gone);
-    if (e == CKPT_OK) e = ckpt__saver_write_index(s);
+    if (e == CKPT_OK) e = ckpt__saver_write_without(s, gone);
     ckpt__index_unlock(&s->index);
     return e;
-}
-
-// The line that rotation has let go of is in the index again, at its place, unless another of that name is. What a tool has found
-// meanwhile is the same file: its pin stays.
-static void ckpt__saver_put_line_back(ckpt_saver *s, const ckpt__index_line *line) {
-    size_t at = ckpt__remote_place(&s->index, line->number);
-    int there = ckpt__index_find(&s->index, line->name);
-    if (there < 0 || s->index.lines[there].stray) (void)ckpt__index_insert(&s->index, at, line);
-}
-
-// What could not go yet stays in the index and goes another time. With the turn.
-static void ckpt__saver_put_back(ckpt_saver *s, const ckpt__index *gone) {
-    ckpt__os_mutex_lock(&s->shared->lock);
-    for (size_t i = 0; i < gone->count; i++) ckpt__saver_put_line_back(s, &gone->lines[i]);
-    ckpt__os_mutex_unlock(&s->shared->lock);
 }
 
 // Somebody has pinned what had left the index, since its file was still there: it leaves `gone`. Returns how many.
@@ -50562,12 +50582,7 @@ static ckpt_err ckpt__saver_retire_some(ckpt_saver *s, const ckpt__index *gone, 
     some.lines += from;
     some.count -= from;
     if (some.count > CKPT__INDEX_BATCH) some.count = CKPT__INDEX_BATCH;
-    ckpt__os_mutex_lock(&s->shared->lock);
-    for (size_t i = 0; i < some.count; i++) {
-        int at = ckpt__index_find(&s->index, some.lines[i].name);
-        if (at >= 0) ckpt__index_drop(&s->index, (size_t)at);
-    }
-    ckpt__os_mutex_unlock(&s->shared->lock);
+    ckpt__saver_take_out(s, &some);
     ckpt_err e = ckpt__saver_write_index(s);
     return e == CKPT_OK || e == CKPT_NO_SPACE ? ckpt__saver_retire(s, &some, later, false) : e;
 }
@@ -50975,7 +50990,7 @@ static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, 
     if (s->leads) e = ckpt__saver_merge(s);
     if (e == CKPT_OK && s->leads && old >= 0) ckpt__saver_tell_ousted(s, line->name, ousts);
     if (e == CKPT_OK) e = ckpt__saver_rotate(s, gone);
-    if (e == CKPT_OK && s->leads) e = ckpt__saver_write_index(s);
+    if (e == CKPT_OK && s->leads) e = ckpt__saver_write_without(s, gone);
     ckpt__index_unlock(&s->index);
     return e;
 }
@@ -53785,7 +53800,7 @@ static ckpt_err ckpt__saver_mark_uploaded(ckpt_saver *s, uint64_t number) {
     if (e == CKPT_OK && s->leads) e = ckpt__index_lock(&s->index);
     if (e == CKPT_OK && s->leads) e = ckpt__saver_merge(s);
     if (e == CKPT_OK && s->rule.uploaded) e = ckpt__saver_rotate(s, &gone);
-    if (e == CKPT_OK && s->leads) e = ckpt__saver_write_index(s);
+    if (e == CKPT_OK && s->leads) e = ckpt__saver_write_without(s, &gone);
     ckpt__index_unlock(&s->index);
     if (e == CKPT_NO_SPACE && gone.count > 0) e = ckpt__saver_make_room(s, &gone, false);
     if (e == CKPT_OK) e = ckpt__saver_retire_unpinned(s, &gone, false);

@@ -1896,6 +1896,11 @@ static void die_unlinking(const char *name, const char *path, int fd) {
     if (path != NULL && strcmp(name, "unlink") == 0 && strcmp(ckpt__os_path_base(path), "ba1.pt") == 0) _exit(7);
 }
 
+static void die_linking(const char *name, const char *path) {
+    (void)path;
+    if (strcmp(name, "symlink") == 0) _exit(7);
+}
+
 // How many are in the folder and not in its index.
 static int unlisted_in(const char *dir, int last) {
     ckpt_allocator plain = { NULL, NULL };
@@ -1915,7 +1920,7 @@ static int unlisted_in(const char *dir, int last) {
 static void test_killed_while_many_go(void **state) {
     (void)state;
     enum { LAST = 40 };
-    for (int k = 0; k < 2; k++) {           // 0: gc; 1: a saver whose rule is lower than before
+    for (int k = 0; k < 3; k++) {           // 0: gc; 1: a saver whose rule is lower than before; 2: before any went, behind its index
         const char *dir = util_temp_dir();
         int status = 0;
         run_end(run_live(dir, CKPT_KEEP_ALL, LAST));
@@ -1932,14 +1937,16 @@ static void test_killed_while_many_go(void **state) {
             ckpt_timestamp t;
             r->d.num_checkpoints_to_keep = 3;
             r->d.snapshot = CKPT_SNAPSHOT_NONE;
-            fault_watch = die_unlinking;
-            if (ckpt_saver_open(&r->s, &r->d) == CKPT_OK && ckpt_saver_resume(r->s, &t) == CKPT_OK) run_save(r, LAST + 1);
+            if (k == 1) fault_watch = die_unlinking;
+            bool goes_on = ckpt_saver_open(&r->s, &r->d) == CKPT_OK && ckpt_saver_resume(r->s, &t) == CKPT_OK;
+            if (k == 2) fault_set_spy(die_linking);
+            if (goes_on) run_save(r, LAST + 1);
         }
         if (child == 0) _exit(1);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 7);
-        assert_in_range(unlisted_in(dir, LAST), 1, CKPT__INDEX_BATCH);
+        assert_in_range(unlisted_in(dir, LAST), k < 2 ? 1 : 0, CKPT__INDEX_BATCH);
         ok(tidy(dir, 3));
         assert_in_range(unlisted_in(dir, LAST), 0, CKPT__INDEX_BATCH);
         for (int i = CKPT__INDEX_BATCH + 1; i <= LAST - 3; i++) assert_false(util_exists(util_join(dir, util_fmt("ba%d.pt", i))));
