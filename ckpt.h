@@ -1072,12 +1072,12 @@ typedef struct ckpt_saver_desc {
 //   at the earliest, and then more and more seldom, up to once a day: that is told once
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged or cannot be. What the saver knows
 // to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists it
-// at resume, with all names that differ from its own as that of what it resumed from does, in the number of ranks or the ending
-// (of another template that one alone is rotated, with a WARN). Which save an object was, its metric and its pin are in no list,
-// so with num_remote_to_keep and one of keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after
-// each of them, one for each template.
-// What was half sent, or half removed, of sharded ones by a machine that is lost goes when that name is saved again; else
-// `ckpt gc URI` removes it.
+// at resume, and for sharded ones with `overwrite` a saver lists when it is opened: with all names that differ from its own as
+// that of what it resumed from does, in the number of ranks or the ending (of another template that one alone is rotated, with a
+// WARN). Which save an object was, its metric and its pin are in no list, so with num_remote_to_keep and one of keep_every,
+// keep_best or a pin a copy of the file is put beside the checkpoints after each of them, one for each template.
+// What was half sent, or half removed, of sharded ones by a machine that is lost goes when that name is saved again, where a
+// listing has told of it; else `ckpt gc URI` removes it.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
 // when the store can be reached, or by the next process, which takes it up when it opens a saver of this folder: also from the
 // hidden folder when upload_staging_folder is set now, but not from one that it is set to no more. What waits or has failed (of
@@ -1104,11 +1104,11 @@ typedef struct ckpt_saver_desc {
 //     latest_filename becomes a link to the folder; rotation, conflicts, pins and uploads are those of whole folders. In a
 //     store each rank's object is put by that rank, .metadata by rank 0 when all are confirmed, and then the .symlink, whose
 //     text is the folder. One that is saved again under its name has 1 (then 2, ...) behind the rank in its files' names, so
-//     that the one before loads until the new .metadata takes its place. So has one of whose name resume has found files in a
-//     store that no .metadata tells of, which a job that was killed may have left: they go when it is published. Where nobody
-//     knows what a store has, after resume_offline or with `overwrite`, it is a large number at random, and what lies there
-//     beside it stays for `ckpt gc URI`. A checkpoint loads on any number of ranks. With COPY
-//     and LAZY ranks agree that a checkpoint is whole when they speak next after all have written it, at the next save, or in
+//     that the one before loads until the new .metadata takes its place. So has one of whose name a listing (see 5) has found
+//     files in a store that no .metadata tells of, which a job that was killed may have left: they go when it is published. Where
+//     nobody knows what a store has, after resume_offline, or as it did not answer or cannot be listed, it is a large number at
+//     random; what lies there beside it stays for `ckpt gc URI`. A checkpoint loads on any number of ranks. With COPY and LAZY
+//     ranks agree that a checkpoint is whole when they speak next after all have written it, at the next save, or in
 //     wait and close. Names must change with time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine
 //     has not comes from another rank's, and what is pinned in one stays in all. Needs the hooks when world_size is above 1
 //     (CKPT_ARG).
@@ -44126,8 +44126,9 @@ typedef struct ckpt__remote {
     ckpt__index_cleared cleared;        // guarded by the saver's lock
     ckpt__index    ledger;
     uint64_t       began;               // the number of the last save before those of this process, where the ledger is partial
-    ckpt__index    left;                // folders with files of ranks and no listing, as they were listed last, which a job that
-                                        // was killed may have left, or one that lives be at. Guarded by the turn
+    ckpt__index    left;                // folders with files of ranks, as they were listed last: those without a listing a job
+                                        // that was killed may have left, or one that lives be at. Guarded by the turn
+    bool           listed;              // the ledger, or `left`, tells of all of those
 } ckpt__remote;
 
 // Uploads that came though they had failed.
@@ -44731,8 +44732,8 @@ static void ckpt__remote_sort_parts(ckpt__index *parts, ckpt__index *out) {
     }
 }
 
-// Adds to `out` the objects whose names begin with `prefix` and that the template makes, each at its place in time. A store that
-// cannot be listed holds none. parts (NULL: not asked for) gets the folders that hold files of ranks and no listing.
+// Adds to `out` the objects whose names begin with `prefix` and that the template makes, each at its place in time. parts (NULL:
+// not asked for) gets the folders that hold files of ranks and no listing.
 static ckpt_err ckpt__remote_list(const ckpt__remote *r, const char *prefix, const char *pattern, const ckpt_name_desc *desc,
                                   const ckpt__retry *retry, ckpt__index *out, ckpt__index *parts) {
     ckpt__remote_lister l;
@@ -44748,7 +44749,7 @@ static ckpt_err ckpt__remote_list(const ckpt__remote *r, const char *prefix, con
         e = ckpt__store_run_list(r->store, prefix, ckpt__remote_list_one, &l, &loop.t);
     }
     if (parts != NULL) ckpt__remote_sort_parts(parts, out);
-    return e == CKPT_UNSUPPORTED ? CKPT_OK : e;
+    return e;
 }
 
 //-- a ledger's copy ---------------------------------------------------------------
@@ -57053,9 +57054,20 @@ typedef struct ckpt__resume_kin {
     ckpt_ranks ranks;
 } ckpt__resume_kin;
 
-// Lists a store into `out`. One that does not let us has nothing to offer. One that says "not found" of its list is not there
-// itself, or somebody answers in its place: of its checkpoints nothing is known, and that is no fresh start; *absent says so.
-// SHARDED: what files of ranks it has without a listing is noted as well, as a save of such a name must not touch them.
+// SHARDED: a save of a name that was listed must not touch its files either.
+static ckpt_err ckpt__resume_note_listed(ckpt__remote *r, const ckpt__index *listed) {
+    ckpt_err e = CKPT_OK;
+    for (size_t i = 0; i < listed->count && e == CKPT_OK; i++) {
+        ckpt__index_line l = listed->lines[i];
+        l.ranks = l.seen;
+        e = ckpt__index_insert(&r->left, r->left.count, &l);
+    }
+    return e;
+}
+
+// Lists a store into `out`. One that does not let us, or cannot be listed, has nothing to offer. One that says "not found" of its
+// list is not there itself, or somebody answers in its place: of its checkpoints nothing is known, and that is no fresh start;
+// *absent says so. SHARDED: what files of ranks it has is noted as well, as a save of such a name must not touch them.
 // kin: whose names are meant; NULL: the run's.
 static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, const ckpt__resume_kin *kin, ckpt__index *out,
                                        bool *absent) {
@@ -57076,12 +57088,17 @@ static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, const ckp
     }
     ckpt__index *left = s->books && s->layout == CKPT__SAVER_SHARDED && kin == NULL ? &r->left : NULL;
     if (e == CKPT_OK) e = ckpt__remote_list(r, prefix.data, pattern.data, &d, ckpt__remote_retry(r), out, left);
-    if (e == CKPT_AUTH) {
+    if (e == CKPT_OK && left != NULL) e = ckpt__resume_note_listed(r, out);
+    if (kin == NULL) r->listed = e == CKPT_OK && left != NULL;
+    if (e == CKPT_UNSUPPORTED) {
+        e = CKPT_OK;
+    } else if (e == CKPT_AUTH) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s may not be listed: %s", r->store->uri, ckpt__error_last.text);
         e = CKPT_OK;
     } else if (e == CKPT_NOT_FOUND) {                           // of the user's functions alone it can be a word of their own
         e = r->store->table == &ckpt__store_custom_table ? CKPT_OK : CKPT_NET;
         *absent = e != CKPT_OK;
+        if (kin == NULL) r->listed = e == CKPT_OK && left != NULL;
     }
     ckpt__buf_free(&prefix);
     ckpt__buf_free(&pattern);
@@ -57616,12 +57633,13 @@ static ckpt_err ckpt__resume_list_kin(ckpt_saver *s, ckpt__remote *r, const ckpt
 }
 
 // A ledger that was lost with the folder is made again from a listing and the copy that lies in the store: rotation there must
-// know of all. The run goes on from the save of time t.
+// know of all, and so must, SHARDED, the next save of each name. The run goes on from the save of time t.
 static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
     ckpt__index listed, copy;
     ckpt__buf name;
-    bool absent = false;
-    if (!(r->ledger.lost || r->ledger.damaged) || s->remote_rule.keep <= 0) return CKPT_OK;
+    bool absent = false, rotates = s->remote_rule.keep > 0;
+    if (!(r->ledger.lost || r->ledger.damaged)) r->listed = true;
+    if (!(r->ledger.lost || r->ledger.damaged) || (!rotates && s->layout != CKPT__SAVER_SHARDED)) return CKPT_OK;
     ckpt__buf_init(&name, &s->allocator);
     ckpt_err e = ckpt__index_init(&listed, &s->allocator, s->root), other = ckpt__index_init(&copy, &s->allocator, s->root);
     copy.best = s->best;
@@ -57634,12 +57652,13 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
         if (e == CKPT_OK) e = ckpt__remote_adopt(r, &listed, &copy);        // else they stay there: one may be the best
     }
     r->ledger.partial = e != CKPT_OK;
+    r->listed = r->listed && e == CKPT_OK;
     ckpt__resume_anchor(s, r, t, number);
     ckpt__resume_number(&r->ledger, t, number);
     int there = ckpt__remote_find(&r->ledger, number), here = ckpt__remote_find(&s->index, number);
     bool pinned = there >= 0 && here >= 0 && number != 0 && r->ledger.lines[there].pinned;
     if (pinned) s->index.lines[here].pinned = true;             // where it was saved: the fetched one is the same checkpoint
-    if (e == CKPT_OK) ckpt__resume_tell_unknown(s, r, &copy, name.data);
+    if (e == CKPT_OK && rotates) ckpt__resume_tell_unknown(s, r, &copy, name.data);
     ckpt__buf_free(&name);
     ckpt__index_free(&listed);
     ckpt__index_free(&copy);
@@ -59329,11 +59348,12 @@ static void ckpt__crew_outdo(ckpt__crew_past *p, int64_t edition, int64_t ranks)
     p->any = true;
 }
 
-// Nobody knows what such a store holds, and no save may wait for it to say so: an edition out of many millions is none that is
-// there.
-static ckpt_err ckpt__crew_make_edition(const ckpt_saver *s, const ckpt__remote *r, ckpt__crew_past *p) {
+// Nobody knows what such a store holds, or what it has of a name that is not noted, and no save may wait for it to say so: an
+// edition out of many millions is none that is there.
+static ckpt_err ckpt__crew_make_edition(const ckpt_saver *s, const ckpt__remote *r, bool noted, ckpt__crew_past *p) {
     uint32_t dice = 0;
     bool dark = s->resumed ? r->unread : s->overwrite && r->unseen;
+    dark = dark || ((s->resumed || s->overwrite) && !noted && !r->listed);
     if (!dark || p->edition >= CKPT__INDEX_MADE_UP) return CKPT_OK;
     ckpt_err e = ckpt__os_random(&dice, sizeof dice);
     p->edition = CKPT__INDEX_MADE_UP + (int64_t)(dice % (uint32_t)(CKPT__INDEX_EDITIONS / 10 * 9 - CKPT__INDEX_MADE_UP));
@@ -59364,7 +59384,7 @@ static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, con
         ckpt__saver_leave(s);
         if (newest) ckpt__crew_outdo(&past, r->edition, r->ranks);
         if (newest && job->was[0] == 0) memcpy(job->was, r->ending, sizeof job->was);
-        if (e == CKPT_OK) e = ckpt__crew_make_edition(s, r, &past);
+        if (e == CKPT_OK) e = ckpt__crew_make_edition(s, r, at >= 0 || newest, &past);
     }
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
@@ -59944,6 +59964,25 @@ static ckpt_err ckpt__crew_settle_shards(ckpt_saver *s) {
     return e;
 }
 
+// With `overwrite` a save may meet any checkpoint that a store has, whose files it must not touch: rank 0 looks what is there. A
+// store that has not answered is not asked again.
+static ckpt_err ckpt__crew_list_stores(ckpt_saver *s) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < s->remote_count && s->overwrite && e != CKPT_NOMEM; i++) {
+        ckpt__remote *r = &s->remotes[i];
+        ckpt__index listed;
+        bool absent = false;
+        if (r->unseen || r->silent) continue;
+        e = ckpt__index_init(&listed, &s->allocator, s->root);
+        if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, NULL, &listed, &absent);
+        ckpt__index_free(&listed);
+        if (e != CKPT_OK && e != CKPT_NOMEM)
+            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "it could not be seen what %s holds: %s", r->store->uri,
+                            ckpt__error_last.text);
+    }
+    return e == CKPT_NOMEM ? e : CKPT_OK;
+}
+
 // Rank 0 takes up what an earlier job has left of uploads, before the others do of what is in folders of their own: who keeps the
 // ledgers must know what becomes of listings.
 static ckpt_err ckpt__crew_open_folder(ckpt_saver *s, const ckpt_saver_desc *d) {
@@ -59951,6 +59990,7 @@ static ckpt_err ckpt__crew_open_folder(ckpt_saver *s, const ckpt_saver_desc *d) 
     ckpt_err e = CKPT_OK;
     for (int turn = alike ? 0 : 1; turn < 2 && e == CKPT_OK; turn++) {
         if (!alike || first == (turn == 0)) e = ckpt__saver_open_folder(s, d);
+        if (alike && first && turn == 0 && e == CKPT_OK) e = ckpt__crew_list_stores(s);
         e = ckpt__ranks_share_long(&s->crew, e);
     }
     return e;

@@ -2807,6 +2807,70 @@ static void test_saves_unseen(void **state) {
     }
 }
 
+// A job saves what a machine that is lost has published, and ends before its listing is put.
+typedef struct republish {
+    plan        p;
+    bucket     *b;
+    bool        overwrite;
+    const char *link, *fails;           // the store's latest; what it refuses until the job is under way
+    int         keep, from, step;       // resumed at that one; 0: not
+} republish;
+
+static void save_over(tr_rank *r, void *arg) {
+    republish *o = (republish *)arg;
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = member_new(r, &o->p);
+    member_stores(m, &o->b, &u, 1);
+    m->d.overwrite = o->overwrite;
+    m->d.num_remote_to_keep = o->keep;
+    if (o->link != NULL) m->d.latest_remote_file_name = o->link;
+    if (o->fails != NULL) all_fail(r, o->b, o->fails, -1);
+    if (member_open(m)) {
+        if (o->from > 0) {
+            TR_OK(r, ckpt_saver_resume(m->s, &t));
+            TR_CHECK(r, t.batch == o->from);
+        }
+        all_fail(r, o->b, o->step == 3 ? "put run/ba3/.metadata" : "put run/ba2/.metadata", -1);
+        (void)!member_step(m, o->step);
+        (void)!ckpt_saver_wait(m->s, 0);
+        TR_OK(r, tr_barrier(r));
+    }
+    member_end_stores(m, &u, 1, true);
+}
+
+// What was published loads after that, whatever its name and whether or not a link leads to it.
+static void test_saves_over_published(void **state) {
+    (void)state;
+    static const struct { bool overwrite; const char *link, *fails; int keep, from, step, lives; } rows[] = {
+        { true, NULL, NULL, 0, 0, 2, 0 }, { true, NULL, NULL, 0, 0, 3, 0 }, { true, CKPT_NONE, NULL, 0, 0, 3, 0 },
+        { true, "run/latest-{rank}-{batch}", NULL, 0, 0, 2, 0 }, { true, NULL, "list", 0, 0, 2, 0 }, { true, CKPT_NONE, "list", 0, 0, 3, 0 },
+        { false, NULL, NULL, 0, 3, 2, 0 }, { false, NULL, NULL, 5, 3, 2, 0 }, { false, NULL, "list", 0, 3, 2, 0 },
+        { false, NULL, NULL, 0, 4, 2, 1 }, { true, NULL, NULL, 0, 4, 2, 1 }, { true, NULL, NULL, 0, 0, 3, 1 },
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        plan p = plan_of(SHARDED);
+        republish o = { plan_of(SHARDED), bucket_new(NULL), rows[i].overwrite, rows[i].link, rows[i].fails, rows[i].keep, rows[i].from, rows[i].step };
+        const char *file = util_fmt("ba%d/__0_0.pt", o.step);
+        p.with = o.b;
+        p.saves = 3;
+        tr_run(tr_new(2), save_after_left, &p);
+        for (int k = 0; k < rows[i].lives; k++) {           // it has resumed in that folder before
+            p.dir = o.p.dir;
+            p.number = 3;
+            p.saves = 1;
+            tr_run(tr_new(2), save_after_left, &p);
+        }
+        put_left(o.b, file);
+        tr_run(tr_new(2), save_over, &o);
+        bucket_fail(o.b, NULL, CKPT_OK, 0);
+        if (strcmp(bucket_text(o.b, util_fmt("run/%s", file)), "theirs") != 0) fail_msg("%d: %s", i, bucket_names(o.b));
+        const char *one = util_fmt("run%%ba%d%%__0_", o.step), *at = strstr(bucket_names(o.b), one);
+        assert_non_null(at != NULL ? strstr(at + 1, one) : NULL);           // and the new file is there
+        bucket_end(o.b);
+    }
+}
+
 // One rank saves a name a third time, with one read failing: the files of the second one are never written over.
 typedef struct third {
     plan        p;
@@ -7883,6 +7947,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_left_in_first_upload), cmocka_unit_test(test_left_by_lost_machine),
         cmocka_unit_test(test_goes_on_with_another_store),
         cmocka_unit_test(test_left_and_published_later), cmocka_unit_test(test_saves_unseen),
+        cmocka_unit_test(test_saves_over_published),
         cmocka_unit_test(test_thrice_unread), cmocka_unit_test(test_again_fails), cmocka_unit_test(test_again_over_many),
         cmocka_unit_test(test_again_while_uploaded), cmocka_unit_test(test_again_named), cmocka_unit_test(test_tars_exchanged),
         cmocka_unit_test(test_tars_exchanged_other_world), cmocka_unit_test(test_tars_exchanged_unseen),
