@@ -1105,13 +1105,14 @@ typedef struct ckpt_saver_desc {
 //     store each rank's object is put by that rank, .metadata by rank 0 when all are confirmed, and then the .symlink, whose
 //     text is the folder. One that is saved again under its name has 1 (then 2, ...) behind the rank in its files' names, so
 //     that the one before loads until the new .metadata takes its place. So has one of whose name a listing (see 5) has found
-//     files in a store that no .metadata tells of, which a job that was killed may have left: they go when it is published. Where
-//     nobody knows what a store has, after resume_offline, or as it did not answer or cannot be listed, it is a large number at
-//     random; what lies there beside it stays for `ckpt gc URI`. A checkpoint loads on any number of ranks. With COPY and LAZY
-//     ranks agree that a checkpoint is whole when they speak next after all have written it, at the next save, or in
-//     wait and close. Names must change with time (CKPT_ARG). Where folders are not shared, what a rank needs and its machine
-//     has not comes from another rank's, and what is pinned in one stays in all. Needs the hooks when world_size is above 1
-//     (CKPT_ARG).
+//     files in a store that no .metadata tells of, which a job that was killed may have left: they go when it is published, but
+//     for those of another ending, of a random number (below) that is not the largest, or where that job is killed just then.
+//     Where nobody knows what a store has, after resume_offline, or as it did not answer or cannot be listed, it is a large
+//     number at random; what lies there beside it, and what did not go, stays for `ckpt gc URI`. A checkpoint loads on any number
+//     of ranks. With COPY and LAZY ranks agree that a checkpoint is whole when they speak next after all have written it, at the
+//     next save, or in wait and close. Names must change with time (CKPT_ARG). Where folders are not shared, what a rank needs
+//     and its machine has not comes from another rank's, and what is pinned in one stays in all. Needs the hooks when world_size
+//     is above 1 (CKPT_ARG).
 //   per_rank_tar: ".tar" is appended to filename and latest_filename unless they are tars; filename must hold {rank}
 //     (CKPT_ARG), and so must remote_file_name, unless file_path_format_string does; not with weights_only (CKPT_UNSUPPORTED).
 //     Every rank writes, links and rotates its own, and counts it when all ranks' are durable, and only then replaces one of
