@@ -16966,6 +16966,9 @@ typedef struct ckpt__index_line {
     bool              unfit;            // not stored: resume could not go on from it, whatever it is: it neither goes nor counts
     bool              guessed;          // its number is not its own, but what those beside it have left: it may be any
     bool              remade;           // put together from its file or name: what those do not say, an index that is lost had
+    bool              fresh;            // not stored: remade just now, as the index did not have it: nor does that know its pin
+    bool              heard;            // not stored: its pin was read in a ledger's copy, and is not in the folder's index yet
+    bool              unpinned;         // not stored: the folder's index has taken its pin away: a copy may not know that yet
     bool              unasked;          // not stored: it could not be read for what they say, and may be the best
     bool              vague;            // not stored: its time is what its name has of it, the counters in `named`
     unsigned          named;            // not stored: as bits of ckpt__name_found
@@ -18049,7 +18052,7 @@ static ckpt_err ckpt__index_consider(const char *name, const ckpt__os_info *info
     line.bytes = file.size;
     line.saved_at = file.mtime;
     line.found = sc->found;
-    line.remade = true;
+    line.remade = line.fresh = true;
     e = ckpt__index_describe(sc, &line, sc->pattern != NULL ? &found : NULL, &ours);
     if (e != CKPT_OK || (sc->pattern == NULL && !ours)) return e;
     sc->added++;
@@ -44381,13 +44384,22 @@ static ckpt__remote_goal ckpt__remote_reaches(const ckpt__remote *r, uint64_t nu
     return comes ? CKPT__REMOTE_COMES : CKPT__REMOTE_LOST;
 }
 
+// Does a line of the folder's index say whether one of a ledger is pinned? What a tool has found has only the pins that it gave.
+static bool ckpt__remote_tells_pin(const ckpt__index_line *here, const ckpt__index_line *there) {
+    if (here->guessed || there->heard) return false;                            // of another save; or it was not told yet
+    if (there->guessed && !ckpt__time_same_step(&here->t, &there->t)) return false;
+    return here->pinned || !here->found;
+}
+
 // Pins are those of the folder's index.
 static void ckpt__remote_pin(ckpt__remote *r, const ckpt__index *local) {
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
         int at = ckpt__remote_find(local, l->number);
-        if (at >= 0 && local->lines[at].guessed) at = -1;       // of another save
-        l->pinned = (at >= 0 && local->lines[at].pinned) || (at < 0 && l->pinned);
+        bool tells = at >= 0 && ckpt__remote_tells_pin(&local->lines[at], l);
+        bool pinned = tells ? local->lines[at].pinned : l->pinned;
+        l->unpinned = !pinned && (l->pinned || l->unpinned);
+        l->pinned = pinned;
     }
 }
 
@@ -44838,7 +44850,8 @@ static ckpt_err ckpt__remote_list_copies(const ckpt__remote *r, ckpt__remote_cop
 // What the copy says of a line that this machine has made: it was fetched just now, and tells all but its pin.
 static void ckpt__remote_learn(ckpt__index_line *l, const ckpt__index_line *says) {
     if (l->number != says->number) return;
-    l->pinned = l->pinned || says->pinned;
+    l->heard = l->heard || (says->pinned && !l->pinned && !l->unpinned);
+    l->pinned = l->pinned || l->heard;
     if (says->has_metric && !l->has_metric) l->metric = says->metric;
     l->has_metric = l->has_metric || says->has_metric;
 }
@@ -44873,6 +44886,13 @@ static void ckpt__remote_measure(ckpt__remote *r, const ckpt__index *local) {
     }
 }
 
+// Has it pins that the folder's index was not told of?
+static bool ckpt__remote_hears(const ckpt__remote *r) {
+    bool hears = false;
+    for (size_t i = 0; i < r->ledger.count; i++) hears = hears || r->ledger.lines[i].heard;
+    return hears;
+}
+
 // Adds to the ledger what was listed: what the copy knows with all that it says, the others by their time. A file of another size
 // is another file. Those others may be any save, the best one too: the copy that told of them was lost, or never came.
 static ckpt_err ckpt__remote_adopt(ckpt__remote *r, const ckpt__index *listed, const ckpt__index *copy) {
@@ -44895,6 +44915,7 @@ static ckpt_err ckpt__remote_adopt(ckpt__remote *r, const ckpt__index *listed, c
             l.shown = NULL;
             l.upload = CKPT__UPLOAD_UPLOADED;
             l.found = false;
+            l.heard = l.pinned;
             if (known < 0) l.remade = l.guessed = true;
             size_t at = known >= 0 ? ckpt__remote_place(&r->ledger, l.number) : ckpt__index_place_vague(&r->ledger, &l);
             e = ckpt__index_insert(&r->ledger, at, &l);
@@ -50422,20 +50443,34 @@ static ckpt_err ckpt__saver_check_copy(const ckpt__remote *r, ckpt__index *copy)
     return e;
 }
 
-// A pin is the folder's where that has the checkpoint: the line there is what rotation of the store goes by. With the turn.
-static ckpt_err ckpt__saver_learn_pins(ckpt_saver *s, const ckpt__remote *r) {
+// A pin is the folder's where that has the checkpoint: the line there is what rotation of the store goes by.
+static void ckpt__saver_hear_pins(ckpt_saver *s, const ckpt__remote *r) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    for (size_t i = 0; i < r->ledger.count; i++) {
+        const ckpt__index_line *l = &r->ledger.lines[i];
+        int at = l->heard && !l->others && l->number != 0 ? ckpt__remote_find(&s->index, l->number) : -1;
+        if (at >= 0 && ckpt__time_same_step(&s->index.lines[at].t, &l->t)) s->index.lines[at].pinned = true;
+    }
+    ckpt__os_mutex_unlock(&s->shared->lock);
+}
+
+// Writes the index, with the pins that were read in copies of ledgers: it has them before a ledger is whole that does. Below the
+// index's lock.
+static ckpt_err ckpt__saver_write_heard(ckpt_saver *s) {
+    for (int k = 0; k < s->remote_count; k++) ckpt__saver_hear_pins(s, &s->remotes[k]);
+    ckpt_err e = ckpt__saver_write_index(s);
+    for (int k = 0; k < s->remote_count && e == CKPT_OK; k++) {
+        for (size_t i = 0; i < s->remotes[k].ledger.count; i++) s->remotes[k].ledger.lines[i].heard = false;
+    }
+    return e;
+}
+
+// The same of an index that others may have changed. With the turn.
+static ckpt_err ckpt__saver_learn_pins(ckpt_saver *s) {
     ckpt_err e = ckpt__index_lock(&s->index);
     if (e != CKPT_OK) return e;
     e = ckpt__saver_merge(s);
-    ckpt__os_mutex_lock(&s->shared->lock);
-    for (size_t i = 0; i < r->ledger.count && e == CKPT_OK; i++) {
-        const ckpt__index_line *l = &r->ledger.lines[i];
-        int at = l->pinned && !l->others ? ckpt__remote_find(&s->index, l->number) : -1;
-        bool same = at >= 0 && !s->index.lines[at].guessed && ckpt__time_same_step(&s->index.lines[at].t, &l->t);
-        if (same) s->index.lines[at].pinned = true;
-    }
-    ckpt__os_mutex_unlock(&s->shared->lock);
-    if (e == CKPT_OK) e = ckpt__saver_write_index(s);
+    if (e == CKPT_OK) e = ckpt__saver_write_heard(s);
     ckpt__index_unlock(&s->index);
     return e;
 }
@@ -50447,7 +50482,7 @@ static ckpt_err ckpt__saver_learn_lines(ckpt_saver *s, ckpt__remote *r, const ck
         ckpt__index_line *l = &r->ledger.lines[i];
         l->owned = l->owned || (!l->others && l->number <= r->began);
     }
-    if (e == CKPT_OK) e = ckpt__saver_learn_pins(s, r);
+    if (e == CKPT_OK) e = ckpt__saver_learn_pins(s);
     r->ledger.partial = e != CKPT_OK;
     return e == CKPT_OK ? ckpt__index_write(&r->ledger) : e;
 }
@@ -52869,6 +52904,24 @@ static void ckpt__saver_date_remade(ckpt_saver *s) {
     }
 }
 
+// A line that was made of its file has no pin, nor has one that a tool has made where the index was lost: a ledger knows it. With
+// the turn.
+static void ckpt__saver_pin_remade(ckpt_saver *s) {
+    for (size_t i = 0; i < s->index.count; i++) {
+        ckpt__index_line *l = &s->index.lines[i];
+        bool asks = !l->pinned && !l->others && (l->fresh || (l->found && l->remade));
+        for (int k = 0; k < s->remote_count && asks; k++) {
+            int at = ckpt__saver_find_there(s, &s->remotes[k], &l->t);
+            const ckpt__index_line *there = at >= 0 ? &s->remotes[k].ledger.lines[at] : NULL;
+            if (there == NULL || !there->pinned || !ckpt__time_same_step(&there->t, &l->t)) continue;
+            if (there->number != l->number && !l->guessed) continue;            // another save that had its name
+            ckpt__os_mutex_lock(&s->shared->lock);
+            l->pinned = true;
+            ckpt__os_mutex_unlock(&s->shared->lock);
+        }
+    }
+}
+
 // How many newer saves of this run are in this store, or on their way there?
 static size_t ckpt__saver_count_later(const ckpt__remote *r, uint64_t number) {
     size_t later = 0;
@@ -53310,6 +53363,7 @@ static ckpt_err ckpt__saver_open_remotes(ckpt_saver *s, const ckpt_saver_desc *d
     for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_claim_link(s, &s->remotes[i]);
     ckpt__saver_enter(s);
     ckpt__saver_date_remade(s);
+    ckpt__saver_pin_remade(s);
     ckpt__saver_leave(s);
     for (int i = 0; i < s->remote_count && e == CKPT_OK && s->books; i++) e = ckpt__saver_take_up(s, &s->remotes[i]);
     ckpt__saver_enter(s);
@@ -55941,6 +55995,7 @@ static ckpt_err ckpt__resume_look(ckpt_saver *s) {
     if (e == CKPT_OK) e = ckpt__saver_measure(s);
     ckpt__saver_count_guessed(s);
     ckpt__saver_date_remade(s);
+    ckpt__saver_pin_remade(s);
     ckpt__index_settle(&s->index);
     if (e == CKPT_OK && rebuilt && s->index.count > 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "the index of %s was lost or damaged; %llu checkpoints were found by their "
@@ -56527,7 +56582,10 @@ static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char
     if (e == CKPT_OK) e = ckpt__os_stat(temp, &info);
     if (e == CKPT_OK) e = ckpt__os_rename(temp, path.data);
     if (e == CKPT_OK) e = ckpt__os_sync_dir(dir.data);
+    int known = ckpt__index_find(&f->from->ledger, f->name);
     if (e == CKPT_OK) {
+        const ckpt__index_line *noted = known >= 0 ? &f->from->ledger.lines[known] : NULL;
+        l->pinned = noted != NULL && noted->pinned && noted->number == l->number && ckpt__time_same_step(&noted->t, t);
         l->name = name.data;
         l->bytes = info.size;
         l->owned = true;
@@ -56540,7 +56598,7 @@ static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char
     if (e == CKPT_OK) {
         ckpt__index_line there = *l;
         there.name = f->name;
-        if (ckpt__index_find(&f->from->ledger, f->name) < 0) f->from->ledger.lost = true;       // another machine is at work
+        if (known < 0) f->from->ledger.lost = true;             // another machine is at work
         e = ckpt__index_insert(&f->from->ledger, ckpt__index_place(&f->from->ledger, &there), &there);
     }
     ckpt__buf_free(&name);
@@ -56978,7 +57036,7 @@ static void ckpt__resume_own(ckpt_saver *s, const char *name, const ckpt_timesta
         e = ckpt__saver_merge(s);
         bool linked = link.len > 0 && strcmp(ckpt__buf_cstr(&link), ckpt__buf_cstr(&path)) == 0;
         if (e == CKPT_OK && linked) e = ckpt__resume_make_way(s, name, &path);
-        if (e == CKPT_OK) e = ckpt__saver_write_index(s);
+        if (e == CKPT_OK) e = ckpt__saver_write_heard(s);
         ckpt__index_unlock(&s->index);
     }
     if (e == CKPT_OK && link.len > 0) {
@@ -57656,9 +57714,6 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
     r->listed = r->listed && e == CKPT_OK;
     ckpt__resume_anchor(s, r, t, number);
     ckpt__resume_number(&r->ledger, t, number);
-    int there = ckpt__remote_find(&r->ledger, number), here = ckpt__remote_find(&s->index, number);
-    bool pinned = there >= 0 && here >= 0 && number != 0 && r->ledger.lines[there].pinned;
-    if (pinned) s->index.lines[here].pinned = true;             // where it was saved: the fetched one is the same checkpoint
     if (e == CKPT_OK && rotates) ckpt__resume_tell_unknown(s, r, &copy, name.data);
     ckpt__buf_free(&name);
     ckpt__index_free(&listed);
@@ -57676,6 +57731,11 @@ static void ckpt__resume_discount_newer(ckpt_saver *s, size_t i) {
     ckpt__os_mutex_unlock(&s->shared->lock);
 }
 
+static void ckpt__resume_tell_untold(const ckpt_saver *s, const ckpt__remote *r) {
+    ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known, and stays there: %s", r->store->uri,
+                    ckpt__error_last.text);
+}
+
 // The saver goes on from time t, and from the line at `i`; SIZE_MAX: there is none, as of what was read where it lies.
 static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t) {
     s->previous = s->since = *t;
@@ -57686,9 +57746,7 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
     for (int k = 0; k < s->remote_count && s->books; k++) {
         ckpt_err e = ckpt__resume_relist(s, &s->remotes[k], t, number);
         if (s->best != NULL) ckpt__remote_measure(&s->remotes[k], &s->index);
-        if (e != CKPT_OK || ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK)
-            ckpt__error_log(&s->logger, CKPT_LOG_WARN, "resumed, but what %s holds is not known, and stays there: %s",
-                            s->remotes[k].store->uri, ckpt__error_last.text);
+        if (e != CKPT_OK) ckpt__resume_tell_untold(s, &s->remotes[k]);
         ckpt__index *ledger = &s->remotes[k].ledger;        // its latest must not lead to what is not on the way to this one
         for (size_t j = 0; j < ledger->count; j++) {
             ckpt__index_line *l = &ledger->lines[j];
@@ -57707,6 +57765,10 @@ static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t)
     for (int k = 0; k < s->remote_count; k++) s->remotes[k].began = s->number;
     ckpt__resume_discount_newer(s, i);
     if (s->leads) ckpt__resume_own(s, i < s->index.count ? s->index.lines[i].name : NULL, t);
+    for (int k = 0; k < s->remote_count && s->books; k++) {     // behind the index, which has pins that the store told of by now
+        if (s->leads && ckpt__remote_hears(&s->remotes[k])) s->remotes[k].ledger.partial = true;
+        if (ckpt__index_write(&s->remotes[k].ledger) != CKPT_OK) ckpt__resume_tell_untold(s, &s->remotes[k]);
+    }
 }
 
 // The newest local line of that turn that was not tried: abandoned ones come after the others, and last what is no save of this

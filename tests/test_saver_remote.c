@@ -1935,6 +1935,125 @@ static void test_partial_ledger_is_made_again(void **state) {
     bucket_end(b);
 }
 
+// The store keeps the newest two, and what is pinned.
+static void pins_run(remote_run *m, const char *dir, bucket *b) {
+    *m = remote_new(dir, b);
+    m->r->d.num_remote_to_keep = 2;
+    run_open(m->r);
+}
+
+// Saves of 1 to 6, of which 3 and 5 are pinned; with `lost` 6 is not in the store any more, which is back at 5.
+static void pins_first(const char *dir, bucket *b, bool lost) {
+    remote_run m;
+    pins_run(&m, dir, b);
+    for (int i = 1; i <= 6; i++) {
+        save_wait(&m, i);
+        if (i == 3 || i == 5) pin(dir, util_fmt("ba%d.pt", i), true);
+    }
+    remote_end(&m);
+    if (!lost) return;
+    assert_int_equal(unlink(bucket_path(b, "run/ba6.pt")), 0);
+    util_write_text(bucket_path(b, "run/latest.pt.symlink"), "run/ba5.pt");
+}
+
+static void pins_next(const char *dir, bucket *b, int from, int last) {
+    remote_run m;
+    ckpt_timestamp t;
+    pins_run(&m, dir, b);
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, from);
+    for (int i = from + 1; i <= last; i++) save_wait(&m, i);
+    remote_end(&m);
+}
+
+// What is pinned in the store stays, also where the folder has it as well without knowing that: it was fetched while the store did
+// not tell of pins, or copied there, or the folder's index is lost, alone or with what tells of the store.
+static void test_pins_of_what_is_local(void **state) {
+    enum { FETCHED, COPIED, NO_INDEX, TORN_INDEX, NEITHER, HOWS };
+    (void)state;
+    for (int how = 0; how < HOWS; how++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir(), *index;
+        int from = how == FETCHED ? 7 : 6;
+        pins_first(dir, b, how == FETCHED);
+        if (how == FETCHED) {
+            bucket_fail(b, util_fmt("size %s", bucket_ledger(b, "run/")), CKPT_NET, -1);
+            pins_next(dir = util_temp_dir(), b, 5, 7);
+            bucket_fail(b, NULL, CKPT_OK, 0);
+        } else if (how == COPIED) {
+            const char *other = util_temp_dir();
+            for (int i = 1; i <= 6; i++) {
+                size_t size;
+                const char *name = util_fmt("ba%d.pt", i);
+                char *text = util_read(util_join(dir, name), &size);
+                util_write(util_join(other, name), text, size);
+            }
+            dir = other;
+        } else {
+            index = util_join(dir, ".ckpt-index.jsonl");
+            if (how == TORN_INDEX) util_write_text(index, "{\"name\":\"ba1");
+            else assert_int_equal(unlink(index), 0);
+            if (how == NEITHER) assert_int_equal(unlink(ledger_path(dir)), 0);
+        }
+        pins_next(dir, b, from, 9);
+        assert_string_equal(bucket_names(b), "run%ba3.pt run%ba5.pt run%ba8.pt run%ba9.pt run%latest.pt.symlink");
+        pins_next(util_temp_dir(), b, 9, 12);                           // and the next machine hears of it
+        assert_string_equal(bucket_names(b), "run%ba11.pt run%ba12.pt run%ba3.pt run%ba5.pt run%latest.pt.symlink");
+        bucket_end(b);
+    }
+}
+
+// Whose pin is taken away while no saver is open goes, also where what tells of the store is damaged.
+static void test_unpinned_meanwhile(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        pins_first(dir, b, false);
+        pin(dir, "ba3.pt", false);
+        size_t size;
+        char *text = util_read(ledger_path(dir), &size);
+        if (k == 1) util_write(ledger_path(dir), text, size - 20);
+        pins_next(dir, b, 6, 9);
+        assert_string_equal(bucket_names(b), "run%ba5.pt run%ba8.pt run%ba9.pt run%latest.pt.symlink");
+        bucket_end(b);
+    }
+}
+
+// A machine is killed in its first resume, at each file that it gives a name: the pin of what it went on from is not lost.
+static int renames_left;
+
+static void kill_at_rename(const char *name, const char *path) {
+    (void)path;
+    if (strcmp(name, "rename") == 0 && __atomic_sub_fetch(&renames_left, 1, __ATOMIC_SEQ_CST) == 0) _exit(9);
+}
+
+static void test_pinned_and_killed(void **state) {
+    (void)state;
+    bool killed = true;
+    for (int k = 1; killed; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        pins_first(util_temp_dir(), b, true);
+        pid_t child = fork();
+        if (child == 0) {
+            remote_run m;
+            ckpt_timestamp t;
+            pins_run(&m, dir, bucket_new(b->dir));
+            __atomic_store_n(&renames_left, k, __ATOMIC_SEQ_CST);
+            fault_set_spy(kill_at_rename);
+            _exit(ckpt_saver_resume(m.r->s, &t) != CKPT_OK);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && (WEXITSTATUS(status) == 9 || WEXITSTATUS(status) == 0));
+        killed = WEXITSTATUS(status) == 9;
+        pins_next(dir, b, 5, 9);
+        assert_string_equal(bucket_names(b), "run%ba3.pt run%ba5.pt run%ba8.pt run%ba9.pt run%latest.pt.symlink");
+        bucket_end(b);
+    }
+}
+
 // What a machine has put, and could not note in the store before it died, may be the best one.
 static void test_ledger_lags_behind(void **state) {
     (void)state;
@@ -5030,6 +5149,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_ledger_is_out_of_reach), cmocka_unit_test(test_ledger_out_of_reach_and_pinned),
         cmocka_unit_test(test_partial_ledger_is_made_again), cmocka_unit_test(test_ledger_of_another_template),
         cmocka_unit_test(test_rotates_other_names), cmocka_unit_test(test_fetched_keeps_its_ending),
+        cmocka_unit_test(test_pins_of_what_is_local),
+        cmocka_unit_test(test_unpinned_meanwhile), cmocka_unit_test(test_pinned_and_killed),
         cmocka_unit_test(test_ledger_lags_behind), cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
         cmocka_unit_test(test_store_too_slow),
