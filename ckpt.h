@@ -44151,7 +44151,8 @@ static ckpt_err ckpt__remote_name(const ckpt__remote *r, ckpt__buf *out, const c
 }
 
 // Reads what an earlier process knew to be in the store. twins: destinations before this one whose stores have the same URI.
-// rank: of one that keeps a ledger of its own beside rank 0's.
+// rank: of one that keeps a ledger of its own beside rank 0's. One that is not whole stays so, whoever writes it, until what is
+// missing was learnt.
 static ckpt_err ckpt__remote_enter(ckpt__remote *r, int twins, int rank, const char *folder, const char *best,
                                    const ckpt_allocator *a) {
     ckpt_err e = ckpt__index_init(&r->ledger, a, folder);
@@ -44162,7 +44163,10 @@ static ckpt_err ckpt__remote_enter(ckpt__remote *r, int twins, int rank, const c
     (void)snprintf(r->ledger.file, sizeof r->ledger.file, "/.ckpt-remote-%08lx-%d%s.jsonl",
                    (unsigned long)ckpt__digest_crc32(0, r->store->uri, strlen(r->store->uri)), twins, of);
     r->ledger.best = best;
-    return ckpt__index_load_to_write(&r->ledger);
+    e = ckpt__index_load_to_write(&r->ledger);
+    r->ledger.partial = r->ledger.damaged;
+    r->began = ckpt__index_next_number(&r->ledger) - 1;
+    return e;
 }
 
 // What savers have noted comes before what a tool has found, which may be a copy of it.
@@ -50480,7 +50484,7 @@ static ckpt_err ckpt__saver_learn_lines(ckpt_saver *s, ckpt__remote *r, const ck
     ckpt_err e = ckpt__remote_adopt(r, copy, copy);
     for (size_t i = 0; i < r->ledger.count; i++) {
         ckpt__index_line *l = &r->ledger.lines[i];
-        l->owned = l->owned || (!l->others && l->number <= r->began);
+        l->owned = l->owned || (s->resumed && !l->others && l->number <= r->began);
     }
     if (e == CKPT_OK) e = ckpt__saver_learn_pins(s);
     r->ledger.partial = e != CKPT_OK;

@@ -2003,6 +2003,45 @@ static void test_pins_of_what_is_local(void **state) {
     }
 }
 
+// The same where the one before could not read the copy, and one between them ended before it resumed, or could not: it hears that
+// an upload has come which was left.
+static void test_partial_ledger_without_resume(void **state) {
+    (void)state;
+    for (int mismatch = 0; mismatch < 2; mismatch++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        remote_run m;
+        ckpt_timestamp t;
+        float more[4] = { 0 };
+        pins_first(util_temp_dir(), b, false);
+        bucket_fail(b, util_fmt("size %s", bucket_ledger(b, "run/")), CKPT_NET, -1);
+        pins_run(&m, dir, b);
+        ok(ckpt_saver_resume(m.r->s, &t));
+        save_wait(&m, 7);
+        bucket_fail(b, "size|get|put|list|remove", CKPT_NET, -1);
+        t = at_batch(8);
+        run_set(m.r, 8);
+        (void)!ckpt_saver_save(m.r->s, &t);                             // it is staged
+        while (ckpt_saver_wait(m.r->s, 0) != CKPT_OK) {}
+        (void)!ckpt_saver_close(m.r->s, 0);
+        ckpt_state_free(&m.r->st);
+        (void)!ckpt_uploader_close(m.u, 0);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        m = remote_new(dir, b);
+        m.r->d.num_remote_to_keep = 2;
+        if (mismatch) ckpt_bind_f32(&m.r->st, "state/model/new", more, 4);
+        run_open(m.r);
+        if (mismatch) assert_int_equal(ckpt_saver_resume(m.r->s, &t), CKPT_MISMATCH);
+        remote_end(&m);
+        assert_non_null(strstr(bucket_names(b), "run%ba8.pt"));
+        pins_next(dir, b, 8, 11);
+        assert_non_null(strstr(bucket_text(b, bucket_ledger(b, "run/")), "\"pinned\":true"));
+        pins_next(util_temp_dir(), b, 11, 13);
+        assert_string_equal(bucket_names(b), "run%ba12.pt run%ba13.pt run%ba3.pt run%ba5.pt run%latest.pt.symlink");
+        bucket_end(b);
+    }
+}
+
 // Whose pin is taken away while no saver is open goes, also where what tells of the store is damaged.
 static void test_unpinned_meanwhile(void **state) {
     (void)state;
@@ -5150,6 +5189,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_partial_ledger_is_made_again), cmocka_unit_test(test_ledger_of_another_template),
         cmocka_unit_test(test_rotates_other_names), cmocka_unit_test(test_fetched_keeps_its_ending),
         cmocka_unit_test(test_pins_of_what_is_local),
+        cmocka_unit_test(test_partial_ledger_without_resume),
         cmocka_unit_test(test_unpinned_meanwhile), cmocka_unit_test(test_pinned_and_killed),
         cmocka_unit_test(test_ledger_lags_behind), cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
