@@ -44123,6 +44123,7 @@ typedef struct ckpt__remote {
     char          *newest;              // object that the store's latest named when the saver was opened; NULL: none
     bool           unseen;              // nor could it be seen whether there is one, nor has this run put one since
     bool           unread;              // resume went on without what it holds
+    bool           unlisted;            // resume could not have it listed, or it says that it has nothing
     bool           silent;              // it did not answer when this rank took up what was left: it is not asked again for that
     bool           owed;                // what has ended is not written down: the folder was out of reach. Guarded by the turn
     int64_t        edition, ranks;      // of the files that it tells of, when it is a listing, and who wrote them
@@ -57151,6 +57152,7 @@ static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, const ckp
     }
     ckpt__index *left = s->books && s->layout == CKPT__SAVER_SHARDED && kin == NULL ? &r->left : NULL;
     if (e == CKPT_OK) e = ckpt__remote_list(r, prefix.data, pattern.data, &d, ckpt__remote_retry(r), out, left);
+    if (e != CKPT_OK) r->unlisted = true;
     if (e == CKPT_OK && left != NULL) e = ckpt__resume_note_listed(r, out);
     if (kin == NULL) r->listed = e == CKPT_OK && left != NULL;
     if (e == CKPT_UNSUPPORTED) {
@@ -57707,6 +57709,7 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
     ckpt_err e = ckpt__index_init(&listed, &s->allocator, s->root), other = ckpt__index_init(&copy, &s->allocator, s->root);
     copy.best = s->best;
     if (e == CKPT_OK) e = other;
+    r->unlisted = false;
     if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, NULL, &listed, &absent);
     if (e == CKPT_OK) e = ckpt__resume_list_kin(s, r, t, &listed);
     if (e == CKPT_OK && listed.count > 0) {
@@ -57714,7 +57717,8 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
         if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name.data, &listed, &copy);
         if (e == CKPT_OK) e = ckpt__remote_adopt(r, &listed, &copy);        // else they stay there: one may be the best
     }
-    r->ledger.partial = e != CKPT_OK;
+    r->unlisted = r->unlisted || listed.count == 0;
+    r->ledger.partial = e != CKPT_OK || r->unlisted;            // of what the copy tells each is asked for then
     r->listed = r->listed && e == CKPT_OK;
     ckpt__resume_anchor(s, r, t, number);
     ckpt__resume_number(&r->ledger, t, number);

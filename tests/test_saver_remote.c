@@ -2042,6 +2042,29 @@ static void test_partial_ledger_without_resume(void **state) {
     }
 }
 
+// A machine that may not list, or asks a user's store that has no list: it puts no copy that does not tell what the one there told.
+static void test_pins_without_a_list(void **state) {
+    static const ckpt_err says[] = { CKPT_AUTH, CKPT_UNSUPPORTED, CKPT_NOT_FOUND };
+    (void)state;
+    for (int k = 0; k < 6; k++) {
+        bucket *b = bucket_new(NULL);
+        if (k % 2 == 0) pins_first(util_temp_dir(), b, false);
+        else ledger_first(b);
+        const char *copy = bucket_ledger(b, "run/");
+        bucket_fail(b, "list", says[k / 2], -1);
+        if (k % 2 == 0) pins_next(util_temp_dir(), b, 6, 8);
+        else ledger_next(b, 12, 15, 0);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        assert_non_null(strstr(bucket_text(b, copy), "run/ba3.pt"));
+        assert_non_null(strstr(bucket_text(b, copy), "\"pinned\":true"));
+        if (k % 2 == 0) pins_next(util_temp_dir(), b, 8, 10);
+        else ledger_next(b, 15, 17, 0);
+        assert_string_equal(bucket_names(b), k % 2 == 0 ? "run%ba10.pt run%ba3.pt run%ba5.pt run%ba9.pt run%latest.pt.symlink" :
+                            "run%ba14.pt run%ba16.pt run%ba17.pt run%ba3.pt run%ba4.pt run%ba7.pt run%ba8.pt run%latest.pt.symlink");
+        bucket_end(b);
+    }
+}
+
 // Whose pin is taken away while no saver is open goes, also where what tells of the store is damaged.
 static void test_unpinned_meanwhile(void **state) {
     (void)state;
@@ -5190,6 +5213,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_rotates_other_names), cmocka_unit_test(test_fetched_keeps_its_ending),
         cmocka_unit_test(test_pins_of_what_is_local),
         cmocka_unit_test(test_partial_ledger_without_resume),
+        cmocka_unit_test(test_pins_without_a_list),
         cmocka_unit_test(test_unpinned_meanwhile), cmocka_unit_test(test_pinned_and_killed),
         cmocka_unit_test(test_ledger_lags_behind), cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
