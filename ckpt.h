@@ -44772,12 +44772,18 @@ static ckpt_err ckpt__remote_list(const ckpt__remote *r, const char *prefix, con
 
 //-- a ledger's copy ---------------------------------------------------------------
 
+// Does this run remove what is old there?
+static bool ckpt__remote_rotates(const ckpt__remote *r, const ckpt__index_rule *rule) {
+    return rule->keep > 0 && !r->stuck && !r->keeps && r->uploader != NULL && r->store->table->remove != NULL;
+}
+
 // What rotation goes by and no listing says lies in the store too, for the machine that comes after one that was lost: which save
-// an object was, its metric, its pin. Without a rule that asks for them there is no copy.
+// an object was, its metric, its pin. Without a rule that asks for them there is no copy; nor is one put over another by who does
+// not know yet what that tells.
 static bool ckpt__remote_is_copied(const ckpt__remote *r, const ckpt__index_rule *rule) {
     bool asked = rule->every > 0 || rule->best != 0;
     for (size_t i = 0; i < r->ledger.count && !asked; i++) asked = r->ledger.lines[i].pinned;
-    return asked && rule->keep > 0 && !r->stuck && !r->keeps && r->uploader != NULL && r->store->table->remove != NULL;
+    return asked && !r->ledger.partial && ckpt__remote_rotates(r, rule);
 }
 
 // The length of the folder that two names share, with the '/' behind it; 0: they share none.
@@ -44898,6 +44904,20 @@ static bool ckpt__remote_hears(const ckpt__remote *r) {
     return hears;
 }
 
+// Which files of ranks a folder has was seen as its store was listed.
+static void ckpt__remote_see_files(ckpt__index_line *l, const ckpt__index_line *listed) {
+    if (listed->seen > l->seen) l->seen = listed->seen;
+    if (l->ranks > 0 && l->seen > l->ranks) l->ranks = l->seen;
+    if (listed->edition <= l->edition) return;
+    l->edition = listed->edition;
+    memcpy(l->ending, listed->ending, sizeof l->ending);
+}
+
+// Is a ledger's line one that was only listed? What the copy says of it takes its place.
+static bool ckpt__remote_is_vague(const ckpt__index *ledger, int at) {
+    return at >= 0 && ledger->lines[at].remade && ledger->lines[at].guessed && !ledger->lines[at].removing;
+}
+
 // Adds to the ledger what was listed: what the copy knows with all that it says, the others by their time. A file of another size
 // is another file. Those others may be any save, the best one too: the copy that told of them was lost, or never came.
 static ckpt_err ckpt__remote_adopt(ckpt__remote *r, const ckpt__index *listed, const ckpt__index *copy) {
@@ -44908,15 +44928,12 @@ static ckpt_err ckpt__remote_adopt(ckpt__remote *r, const ckpt__index *listed, c
             int known = ckpt__index_find(copy, there->name), mine = ckpt__index_find(&r->ledger, there->name);
             bool sized = there->bytes > 0 && !ckpt__index_is_folder(there->name);       // a store of the user's may not know it
             if (known >= 0 && sized && copy->lines[known].bytes != there->bytes) known = -1;
+            bool learns = known >= 0 && ckpt__remote_is_vague(&r->ledger, mine);
             if (known >= 0 && mine >= 0 && pass == 0) ckpt__remote_learn(&r->ledger.lines[mine], &copy->lines[known]);
-            if ((known >= 0) != (pass == 0) || mine >= 0) continue;
+            if ((known >= 0) != (pass == 0) || (mine >= 0 && !learns)) continue;
             ckpt__index_line l = known >= 0 ? copy->lines[known] : *there;
-            l.seen = there->seen;
-            if (l.ranks > 0 && l.seen > l.ranks) l.ranks = l.seen;
-            if (there->edition > l.edition) {
-                l.edition = there->edition;
-                memcpy(l.ending, there->ending, sizeof l.ending);
-            }
+            ckpt__remote_see_files(&l, there);
+            if (learns) ckpt__remote_see_files(&l, &r->ledger.lines[mine]);
             l.shown = NULL;
             l.upload = CKPT__UPLOAD_UPLOADED;
             l.found = false;
@@ -50427,12 +50444,16 @@ static void ckpt__saver_ledger_there(const char *name, ckpt_err e, bool publishe
     ckpt__saver_end_upload(up);
 }
 
-// Could the lines of a copy be those of this run's own saves? Their numbers would then be of two saves.
-static bool ckpt__saver_copy_collides(const ckpt__remote *r, const ckpt__index *copy) {
+// A copy may tell of later saves than this run went on from. Their numbers are those of its own saves by now: which they were in
+// the run is not known any more, and they are its oldest.
+static void ckpt__saver_renumber_copy(const ckpt__remote *r, ckpt__index *copy) {
     for (size_t i = 0; i < copy->count; i++) {
-        if (copy->lines[i].number > r->began && ckpt__index_find(&r->ledger, copy->lines[i].name) < 0) return true;
+        ckpt__index_line *l = &copy->lines[i];
+        int mine = ckpt__index_find(&r->ledger, l->name);
+        if (l->number <= r->began || (mine >= 0 && !ckpt__remote_is_vague(&r->ledger, mine))) continue;
+        l->number = 0;
+        l->guessed = true;
     }
-    return false;
 }
 
 // A copy is not a listing: lines of what has left the store since are taken out of it. That of the best would let the best go.
@@ -50492,22 +50513,42 @@ static ckpt_err ckpt__saver_learn_lines(ckpt_saver *s, ckpt__remote *r, const ck
     return e == CKPT_OK ? ckpt__index_write(&r->ledger) : e;
 }
 
+// What a ledger has, for who is about to do without the turn.
+static ckpt_err ckpt__saver_copy_lines(ckpt_saver *s, const ckpt__remote *r, ckpt__index *out) {
+    ckpt_err e = CKPT_OK;
+    ckpt__saver_enter(s);
+    for (size_t i = 0; i < r->ledger.count && e == CKPT_OK; i++) e = ckpt__index_insert(out, out->count, &r->ledger.lines[i]);
+    ckpt__saver_leave(s);
+    return e;
+}
+
 // The copy could not be read when the ledger was made again. One that is put over it must tell of what it tells: the next machine
-// would take the best one and those that are pinned for any. Without the turn; asks the store.
-static ckpt_err ckpt__saver_learn_copy(ckpt_saver *s, ckpt__remote *r, const char *name) {
-    ckpt__index copy;
-    ckpt_err e = ckpt__index_init(&copy, &s->allocator, s->root);
+// would take the best one and those that are pinned for any. True: it is whole by now, and to be copied. Without the turn; asks
+// the store.
+static bool ckpt__saver_learn_copy(ckpt_saver *s, ckpt__remote *r) {
+    ckpt__index copy, ours;
+    ckpt__buf name;
+    ckpt__buf_init(&name, &s->allocator);
+    ckpt_err e = ckpt__index_init(&copy, &s->allocator, s->root), other = ckpt__index_init(&ours, &s->allocator, s->root);
     copy.best = s->best;
-    if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name, NULL, &copy);
+    if (e == CKPT_OK) e = other;
+    if (e == CKPT_OK) e = ckpt__saver_copy_name(s, r, &name);
+    if (e == CKPT_OK) e = ckpt__saver_copy_lines(s, r, &ours);
+    if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name.data, &ours, &copy);
     if (e == CKPT_OK) e = ckpt__saver_check_copy(r, &copy);
     ckpt__saver_enter(s);
     bool partial = r->ledger.partial;                           // another worker may have been here
-    if (e == CKPT_OK && partial && ckpt__saver_copy_collides(r, &copy))
-        e = ckpt__error_set(CKPT_EXISTS, "%s tells of later saves than this run went on from", name);
+    if (partial) ckpt__saver_renumber_copy(r, &copy);
     if (e == CKPT_OK && partial) e = ckpt__saver_learn_lines(s, r, &copy);
+    bool copied = e == CKPT_OK && ckpt__remote_is_copied(r, &s->remote_rule);
     ckpt__saver_leave(s);
+    if (e != CKPT_OK)
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what is to be kept in %s is not noted there yet: %s", r->store->uri,
+                        ckpt__error_last.text);
+    ckpt__buf_free(&name);
     ckpt__index_free(&copy);
-    return e;
+    ckpt__index_free(&ours);
+    return copied;
 }
 
 // Hands over the ledger as it stands in its file: a newer one takes the place of one that waits. Without the turn.
@@ -50520,11 +50561,7 @@ static ckpt_err ckpt__saver_copy_ledger(ckpt_saver *s, ckpt__remote *r) {
     ckpt__buf_fmt(&path, "%s%s", s->root, r->ledger.file);
     ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
     ckpt_err e = up == NULL ? CKPT_NOMEM : path.err != CKPT_OK ? path.err : ckpt__saver_copy_name(s, r, &name);
-    ckpt_err learnt = e == CKPT_OK && r->ledger.partial ? ckpt__saver_learn_copy(s, r, name.data) : CKPT_OK;
-    if (learnt != CKPT_OK)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "what is to be kept in %s is not noted there yet: %s", r->store->uri,
-                        ckpt__error_last.text);
-    if (e == CKPT_OK && learnt == CKPT_OK) {
+    if (e == CKPT_OK) {
         up->saver = s;
         up->to = r;
         item.name = name.data;
@@ -50540,7 +50577,7 @@ static ckpt_err ckpt__saver_copy_ledger(ckpt_saver *s, ckpt__remote *r) {
         ckpt__saver_leave(s);
         if (e != CKPT_OK) ckpt__saver_away(s, false);
     }
-    if ((e != CKPT_OK || learnt != CKPT_OK) && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
+    if (e != CKPT_OK && up != NULL) ckpt__mem_free(&s->allocator, up, sizeof *up);
     ckpt__buf_free(&name);
     ckpt__buf_free(&path);
     return ckpt__error_prefix(e, "cannot hand over what %s is to keep", r->store->uri);
@@ -50701,8 +50738,9 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
         if (e == CKPT_OK) e = ckpt__index_write(&r->ledger);
     }
     bool last = published || !r->links || !r->alone;        // else its link comes by itself, and ends here too
-    bool came = owed || (number != 0 && how == CKPT_OK && last);
-    bool copied = e == CKPT_OK && came && ckpt__remote_is_copied(r, &s->remote_rule) && (asks || !r->ledger.partial);
+    bool came = e == CKPT_OK && (owed || (number != 0 && how == CKPT_OK && last));
+    bool learns = came && asks && r->ledger.partial && ckpt__remote_rotates(r, &s->remote_rule);
+    bool copied = came && ckpt__remote_is_copied(r, &s->remote_rule);
     if (e == CKPT_OK) e = ckpt__saver_retire_unpinned(s, &gone, false);     // the writer may be about to use a name again
     if (e != CKPT_OK) {
         ckpt__saver_put_back(s, &gone);
@@ -50710,6 +50748,7 @@ static ckpt_err ckpt__saver_arrive(ckpt_saver *s, ckpt__remote *r, uint64_t numb
     }
     ckpt__saver_leave(s);
     if (e == CKPT_OK) e = ckpt__saver_remove(s, r, &names, count, ckpt__saver_arrive, asks);
+    if (learns) copied = ckpt__saver_learn_copy(s, r);
     ckpt_err sent = copied ? ckpt__saver_copy_ledger(s, r) : CKPT_OK;
     if (e == CKPT_OK) e = sent;
     ckpt__index_free(&gone);
@@ -57715,7 +57754,8 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
     if (e == CKPT_OK && listed.count > 0) {
         e = ckpt__saver_copy_name(s, r, &name);
         if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name.data, &listed, &copy);
-        if (e == CKPT_OK) e = ckpt__remote_adopt(r, &listed, &copy);        // else they stay there: one may be the best
+        ckpt_err adopted = ckpt__remote_adopt(r, &listed, &copy);       // without it they stay there: one may be the best
+        if (e == CKPT_OK) e = adopted;
     }
     r->unlisted = r->unlisted || listed.count == 0;
     r->ledger.partial = e != CKPT_OK || r->unlisted;            // of what the copy tells each is asked for then

@@ -2065,6 +2065,60 @@ static void test_pins_without_a_list(void **state) {
     }
 }
 
+// The newest one is damaged, and passed over, while the copy that tells of it cannot be read: it is learnt afterwards all the same,
+// once. So is what a store that is not listed has of later saves.
+static void test_copy_tells_of_later(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *b = bucket_new(NULL);
+        pins_first(util_temp_dir(), b, false);
+        const char *copy = bucket_ledger(b, "run/");
+        size_t size;
+        char *text = util_read(bucket_path(b, "run/ba6.pt"), &size);
+        text[size / 2] = (char)~text[size / 2];
+        util_write(bucket_path(b, "run/ba6.pt"), text, size);
+        if (k == 0) bucket_fail(b, util_fmt("size %s", copy), CKPT_NET, -1);
+        else util_write_text(bucket_path(b, "run/latest.pt.symlink"), "run/ba5.pt");
+        if (k == 1) bucket_fail(b, "list", CKPT_UNSUPPORTED, -1);
+        remote_run m;
+        ckpt_timestamp t;
+        pins_run(&m, util_temp_dir(), b);
+        ok(ckpt_saver_resume(m.r->s, &t));
+        run_check(m.r, 5);
+        if (k == 0) bucket_fail(b, NULL, CKPT_OK, 0);
+        for (int i = 7; i <= 9; i++) save_wait(&m, i);
+        int asked = bucket_count(b, "size run/ba3.pt");
+        for (int i = 10; i <= 12; i++) save_wait(&m, i);
+        assert_int_equal(bucket_count(b, "size run/ba3.pt"), asked);
+        remote_end(&m);
+        assert_non_null(strstr(bucket_text(b, copy), "run/ba12.pt"));
+        assert_string_equal(bucket_names(b), "run%ba11.pt run%ba12.pt run%ba3.pt run%ba5.pt run%latest.pt.symlink");
+        bucket_end(b);
+    }
+}
+
+// Nothing in the store is pinned, and no rule keeps more than the newest: what an earlier machine has left there goes all the same
+// when the store can be read again.
+static void test_ledger_without_a_copy(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m;
+    ckpt_timestamp t;
+    pins_run(&m, util_temp_dir(), b);
+    for (int i = 1; i <= 4; i++) save_wait(&m, i);
+    remote_end(&m);
+    assert_null(bucket_ledger(b, "run/"));
+    bucket_fail(b, "size run/" BUCKET_LEDGER, CKPT_NET, -1);
+    pins_run(&m, util_temp_dir(), b);
+    ok(ckpt_saver_resume(m.r->s, &t));
+    run_check(m.r, 4);
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    for (int i = 5; i <= 8; i++) save_wait(&m, i);
+    assert_string_equal(bucket_names(b), "run%ba7.pt run%ba8.pt run%latest.pt.symlink");
+    remote_end(&m);
+    bucket_end(b);
+}
+
 // Whose pin is taken away while no saver is open goes, also where what tells of the store is damaged.
 static void test_unpinned_meanwhile(void **state) {
     (void)state;
@@ -5214,6 +5268,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_pins_of_what_is_local),
         cmocka_unit_test(test_partial_ledger_without_resume),
         cmocka_unit_test(test_pins_without_a_list),
+        cmocka_unit_test(test_copy_tells_of_later),
+        cmocka_unit_test(test_ledger_without_a_copy),
         cmocka_unit_test(test_unpinned_meanwhile), cmocka_unit_test(test_pinned_and_killed),
         cmocka_unit_test(test_ledger_lags_behind), cmocka_unit_test(test_ledger_goes_along),
         cmocka_unit_test(test_store_away),
