@@ -44848,9 +44848,9 @@ static ckpt_err ckpt__remote_list_copies(const ckpt__remote *r, ckpt__remote_cop
     ckpt__buf_add(&prefix, c->own, c->head);
     ckpt__buf_text(&prefix, CKPT__REMOTE_COPY);
     (void)ckpt__buf_cstr(&prefix);
-    if (prefix.err != CKPT_OK) return prefix.err;
-    ckpt__retry_begin(&loop, ckpt__remote_retry(r), "list", prefix.data);
-    while (ckpt__retry_next(&loop, &e)) {
+    e = prefix.err;
+    ckpt__retry_begin(&loop, ckpt__remote_retry(r), "list", e == CKPT_OK ? prefix.data : "");
+    while (prefix.err == CKPT_OK && ckpt__retry_next(&loop, &e)) {
         c->names.len = c->count = 0;    // else a second try has them twice
         e = ckpt__store_run_list(r->store, prefix.data, ckpt__remote_list_copy, c, &loop.t);
     }
