@@ -458,6 +458,7 @@
    - Time strings without a unit or digits ("", "5") are refused; "24h", "90m" and "3600s" are accepted.
    - ckpt_get_file with overwrite also replaces a link whose file is gone, and makes missing folders, where Composer refuses.
    - Loading a .pt.gz leaves no unpacked file behind. Names with '#', '?', ';' or ':' in them are just names.
+     A folder to save to that is a URI with '?' or '#' is refused: Composer drops what stands there, and two runs share one.
    - ckpt_create_symlink_file refuses an empty target (Composer writes it, and no reader follows it).
    - ckpt_load and ckpt_get_file fetch nothing from http:// and https:// addresses (CKPT_UNSUPPORTED).
    - CHECKPOINT_VALIDATION_FUNCTION calls nothing. What is read is verified against its checksums; who wants more opens the file
@@ -1000,7 +1001,9 @@ typedef struct ckpt_saver_desc {
     ckpt_state        *state;                   // required
     const char        *run_name;                // default: COMPOSER_RUN_NAME, RUN_NAME, else generated, by each process anew
     const char        *folder;                  // default "{run_name}/checkpoints": set run_name, or nothing can be resumed
-                                                // and no upload be taken up; or a URI, "s3://bucket/{run_name}": see UPLOADS
+                                                // and no upload be taken up; or a URI, "s3://bucket/{run_name}": see UPLOADS;
+                                                // CKPT_ARG: one with '?' or '#' (in file:// write %3F, %23; what is filled in
+                                                // may have them; libcloud:// has its settings behind '?')
     const char        *filename;                // default "ep{epoch}-ba{batch}-rank{rank}.pt"; may hold sub-folders;
                                                 // the variables of ckpt_format_name (there is no {iteration}); with none
                                                 // that changes each save replaces the one before (a WARN unless one is kept)
@@ -52455,6 +52458,15 @@ static bool ckpt__saver_lacks_slash(const ckpt_saver *s, const char *folder) {
     return uri.known;
 }
 
+// Composer drops what stands behind '?' or '#': the folder would be another run's, or one that {run_name} is gone from.
+static ckpt_err ckpt__saver_check_end(const char *folder) {
+    ckpt__uri uri;
+    char shown[768];
+    ckpt__txt_uri(&uri, folder);
+    ckpt__stores_shown(shown, sizeof shown, folder);
+    return ckpt__error_prefix(ckpt__stores_check_end(&uri, shown), "folder");
+}
+
 // Of a URI the path is the local folder (Composer; "." for none), and the rest is where files go from there.
 static ckpt_err ckpt__saver_set_names(ckpt_saver *s, const ckpt_saver_desc *d) {
     const char *folder = d->folder != NULL ? d->folder : "{run_name}/checkpoints";
@@ -52465,6 +52477,7 @@ static ckpt_err ckpt__saver_set_names(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt__buf_init(&bucket, &s->allocator);
     ckpt__buf_init(&path, &s->allocator);
     ckpt_err e = ckpt__remote_split(folder, &bucket, &path);
+    if (e == CKPT_OK) e = ckpt__saver_check_end(folder);
     if (e == CKPT_OK && (s->bucket = ckpt__mem_copy_text(&s->allocator, bucket.data)) == NULL) e = CKPT_NOMEM;
     if (e == CKPT_OK) e = ckpt__saver_set_local_names(s, d, path.len > 0 ? path.data : ".", path.data);
     ckpt__buf_free(&bucket);

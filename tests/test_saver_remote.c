@@ -207,7 +207,7 @@ static void test_remote_names_refused(void **state) {
 }
 
 // trainer_save_folder.tsv: which bucket, which local folder, which names follow from a folder. Stores of all kinds are split the
-// same way, though this build may not reach them.
+// same way, though this build may not reach them. (Of the row with a '?' a saver says so: test_uri_folder_cut.)
 static void test_trainer_save_folder(void **state) {
     (void)state;
     util_table t = cases_tsv("trainer_save_folder.tsv");
@@ -277,6 +277,32 @@ static void test_uri_folder(void **state) {
         assert_int_equal(c.saved, 0);
         run_end(r);
     }
+}
+
+// Two runs whose folders differ only behind a '?' or '#' would share one (Composer drops what stands there). What is filled in may have both.
+static void test_uri_folder_cut(void **state) {
+    (void)state;
+    static const char *const ends[] = { "exp#1", "exp?lr=3", "exp#{run_name}", "#1", "exp?sv=1&sig=hunter2" };
+    const char *here = util_temp_dir(), *far = util_temp_dir();
+    assert_int_equal(chdir(here), 0);
+    for (int i = 0; i < UTIL_COUNT(ends); i++) {
+        const char *const uris[] = { util_fmt("file://%s/%s", far, ends[i]), util_fmt("s3://b/%s", ends[i]), util_fmt("azure://c/%s", ends[i]) };
+        for (int k = 0; k < UTIL_COUNT(uris); k++) {
+            run *r = run_new(uris[k]);
+            assert_int_equal(ckpt_saver_open(&r->s, &r->d), CKPT_ARG);
+            assert_non_null(strstr(ckpt_last_error(), util_fmt("has a '%c'", ends[i][strcspn(ends[i], "?#")])));
+            ckpt_state_free(&r->st);
+        }
+    }
+    assert_string_equal(util_list(far), "");
+    assert_string_equal(util_list(here), "");
+    run *r = run_new(util_fmt("file://%s/a%%23b/{run_name}", far));
+    r->d.run_name = "x#1?2";
+    run_open(r);
+    run_save(r, 1);
+    ok(ckpt_saver_wait(r->s, 0));
+    assert_string_equal(names_in(util_fmt("%s/a#b/x#1?2", far)), "ba1.pt latest.pt.symlink");
+    run_end(r);
 }
 
 // A local link that cannot be moved is reported, and is no reason to keep the checkpoint from the store.
@@ -5236,6 +5262,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_remote_names_refused), cmocka_unit_test(test_latest_of_two_savers),
         cmocka_unit_test(test_trainer_save_folder),
         cmocka_unit_test(test_uri_folder),
+        cmocka_unit_test(test_uri_folder_cut),
         cmocka_unit_test(test_link_in_the_way),
         cmocka_unit_test(test_chdir_while_uploading), cmocka_unit_test(test_upload_ends_in_a_moved_folder),
         cmocka_unit_test(test_uri_folder_is_itself), cmocka_unit_test(test_uri_folder_is_nothing),
