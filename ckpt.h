@@ -24155,29 +24155,29 @@ static const ckpt__store_table ckpt__store_file_table = {
 
 // The local path of "file:///a/b": RFC 8089 without its forms for other systems. "file://" and a local folder are taken apart by
 // the same rules as Composer's other URIs, so what follows '?' or '#' must be escaped to be part of the path.
-static ckpt_err ckpt__store_file_root(ckpt__buf *root, const char *text, const ckpt__uri *u) {
+static ckpt_err ckpt__store_file_root(ckpt__buf *root, const char *shown, const ckpt__uri *u) {
     ckpt__view host = u->authority;
     if (host.n != 0 && !(host.n == 9 && ckpt__txt_eq(host, "localhost")))
-        return ckpt__error_set(CKPT_ARG, "'%s' is on the machine '%.*s': file:// is for this machine alone, and its path is "
-                               "absolute (file:///folder)", text, (int)(host.n < 200 ? host.n : 200), host.p);
+        return ckpt__error_set(CKPT_ARG, "'%s' is on another machine: file:// is for this one alone, and its path is absolute "
+                               "(file:///folder)", shown);
     const char *path = host.p + host.n;
     size_t n = strcspn(path, "?#");
     if (path[n] != 0)
-        return ckpt__error_set(CKPT_ARG, "'%s' has a '%c'; in a path it is written %%%02X", text, path[n], (unsigned)path[n]);
-    if (n == 0) return ckpt__error_set(CKPT_ARG, "'%s' names no folder; write file:///folder", text);
+        return ckpt__error_set(CKPT_ARG, "'%s' has a '%c'; in a path it is written %%%02X", shown, path[n], (unsigned)path[n]);
+    if (n == 0) return ckpt__error_set(CKPT_ARG, "'%s' names no folder; write file:///folder", shown);
     if (!ckpt__txt_unpercent(root, path, n) || memchr(ckpt__buf_cstr(root), 0, root->len) != NULL)
-        return root->err != CKPT_OK ? root->err : ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape of a path", text);
+        return root->err != CKPT_OK ? root->err : ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape of a path", shown);
     while (root->len > 0 && root->data[root->len - 1] == '/') root->len--;
     (void)ckpt__buf_cstr(root);
     return root->err;
 }
 
-static ckpt_err ckpt__store_file_open(ckpt_store **out, const char *text, const ckpt__uri *u, const ckpt_store_desc *d) {
+static ckpt_err ckpt__store_file_open(ckpt_store **out, const char *shown, const ckpt__uri *u, const ckpt_store_desc *d) {
     ckpt__buf root, uri;
     *out = NULL;
     ckpt__buf_init(&root, &d->allocator);
     ckpt__buf_init(&uri, &d->allocator);
-    ckpt_err e = ckpt__store_file_root(&root, text, u);
+    ckpt_err e = ckpt__store_file_root(&root, shown, u);
     if (e == CKPT_OK) {
         ckpt__buf_text(&uri, "file://");
         ckpt__txt_add_percent(&uri, root.data, root.len, true);
@@ -24725,7 +24725,11 @@ static ckpt_err ckpt__web_split_endpoint(const char *url, bool *tls, char **host
     ckpt__txt_add_percent(&path, p + n, end - n, true);
     const char *text = ckpt__buf_cstr(&path);
     ckpt_err e = site.err != CKPT_OK ? site.err : path.err;
-    if (e == CKPT_OK && !ok) e = ckpt__error_set(CKPT_ARG, "'%.200s' is not an endpoint: https://HOST[:PORT] is one", url);
+    if (e == CKPT_OK && !ok) {
+        size_t shown = strcspn(url, "?#");                  // what stands behind may be a signature
+        e = ckpt__error_set(CKPT_ARG, "'%.*s%s' is not an endpoint: https://HOST[:PORT] is one", (int)(shown < 200 ? shown : 200),
+                            url, url[shown] == '?' ? "?..." : url[shown] == '#' ? "#..." : "");
+    }
     if (e == CKPT_OK) {
         *host = ckpt__mem_copy_text(a, name);
         *base = ckpt__mem_copy_text(a, text);
@@ -37454,20 +37458,24 @@ static ckpt_err ckpt__stores_missing(const char *text, const char *backend) {
                            backend);
 }
 
-// The text of a path or URI for a sentence. A password in it is left out, also one with a '/', which cuts the authority
-// short, and the query of a web address, which may be signed, or of libcloud://, where somebody may have written one.
+// The text of a path or URI for a sentence. A password in it is left out, also one with a '/', '?' or '#', which cuts the
+// authority short, and a user where no store has any, who may be a token; and what stands behind the path, as signatures do.
 static void ckpt__stores_shown(char *out, size_t cap, const char *text) {
     ckpt__uri u;
     ckpt__txt_uri(&u, text);
     bool named = u.backend[0] != 0 && u.authority.n > 0 && u.authority.p[0] != '[';
     const char *colon = named ? (const char *)memchr(u.authority.p, ':', u.authority.n) : NULL;
-    const char *at = colon != NULL ? strrchr(colon, '@') : NULL;
-    bool query = strcmp(u.backend, "http") == 0 || strcmp(u.backend, "https") == 0 || strcmp(u.backend, "libcloud") == 0;
-    int n = query ? (int)strcspn(text, "?") : (int)strlen(text);
-    const char *end = text + n;
-    if (at == NULL || colon == NULL || at > end) (void)snprintf(out, cap, "%.*s", n, text);
-    else (void)snprintf(out, cap, "%.*s***%.*s", (int)(colon + 1 - text < 512 ? colon + 1 - text : 512), text,
-                        (int)(end - at), at);
+    const char *from = colon != NULL ? colon + 1 : NULL, *at = colon != NULL ? strrchr(colon, '@') : NULL;
+    bool users = strcmp(u.backend, "sftp") == 0 || strcmp(u.backend, "oci") == 0 || strcmp(u.backend, "azure") == 0;
+    if (at == NULL && named && !users && u.bucket.n < u.authority.n) {
+        from = u.authority.p;
+        at = from + u.bucket.n;
+    }
+    const char *end = text + (u.backend[0] != 0 ? strcspn(text, "?#") : strlen(text));
+    const char *cut = *end == '?' ? "?..." : *end == '#' ? "#..." : "";
+    if (at == NULL || from == NULL) (void)snprintf(out, cap, "%.*s%s", (int)(end - text < 750 ? end - text : 750), text, cut);
+    else (void)snprintf(out, cap, "%.*s***%.*s%s", (int)(from - text < 512 ? from - text : 512), text,
+                        at < end ? (int)(end - at) : 0, at, cut);
 }
 
 // '?' and '#' end a URI's path: what stands before them names something else. Those of libcloud:// and the web have a query.
@@ -37504,7 +37512,7 @@ static ckpt_err ckpt__stores_open(ckpt_store **out, const char *text, const ckpt
     ckpt__stores_shown(shown, sizeof shown, text);
     if (u.backend[0] == 0)
         return ckpt__error_set(CKPT_ARG, "'%s' is no URI of a store; a local folder is written file:///folder", shown);
-    if (strcmp(u.backend, "file") == 0) return ckpt__store_file_open(out, text, &u, d);
+    if (strcmp(u.backend, "file") == 0) return ckpt__store_file_open(out, shown, &u, d);
     if (strcmp(u.backend, "libcloud") == 0) {                // another way to write the URI of one of the others
         ckpt__libcloud l;
         ckpt_err e = ckpt__libcloud_translate(&l, text, &u, d);
@@ -44037,7 +44045,7 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
 //------------------------------------------------------------------------------
 // >>remote     a saver's destinations: names in a store, what is known to lie there, what goes, what is newest
 //
-// uses:    error memory platform text digest time name index store retry fetch uploader
+// uses:    error memory platform text digest time name index store stores retry fetch uploader
 // threads: names: any. A destination's ledger belongs to whoever has the saver's turn
 //
 // The ledger is an index of its own beside the folder's, one for each destination: its lines outlive
@@ -44053,9 +44061,11 @@ static ckpt_err ckpt__uploader_pending(const char *folder, void (*each)(const ck
 // dropped but for that of libcloud://, escapes in file:// are resolved.
 static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__buf *path) {
     ckpt__uri uri;
+    char shown[768];
     ckpt__txt_uri(&uri, text);
+    ckpt__stores_shown(shown, sizeof shown, text);
     if (!uri.known)
-        return ckpt__error_set(CKPT_UNSUPPORTED, "%s is neither a local path nor a URI of a store that is known", text);
+        return ckpt__error_set(CKPT_UNSUPPORTED, "%s is neither a local path nor a URI of a store that is known", shown);
     const char *after = uri.authority.p + uri.authority.n;
     bool absolute = strcmp(uri.backend, "sftp") == 0 && after[0] == '/' && after[1] == '/';
     size_t root = ckpt__txt_uri_root(&uri);
@@ -44075,7 +44085,7 @@ static ckpt_err ckpt__remote_split(const char *text, ckpt__buf *bucket, ckpt__bu
     else ckpt__buf_add(path, uri.path.p, uri.path.n);
     (void)ckpt__buf_cstr(bucket);
     (void)ckpt__buf_cstr(path);
-    if (!good) return ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape", text);
+    if (!good) return ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape", shown);
     return bucket->err != CKPT_OK ? bucket->err : path->err;
 }
 
@@ -52471,7 +52481,8 @@ static ckpt_err ckpt__saver_check_end(const char *folder) {
 static ckpt_err ckpt__saver_set_names(ckpt_saver *s, const ckpt_saver_desc *d) {
     const char *folder = d->folder != NULL ? d->folder : "{run_name}/checkpoints";
     if (ckpt__saver_lacks_slash(s, folder))
-        return ckpt__error_set(CKPT_ARG, "folder '%s': a URI has two slashes after the colon", folder);
+        return ckpt__error_set(CKPT_ARG, "folder '%.*s/...': a URI has two slashes after the colon",
+                               (int)(strchr(folder, ':') + 1 - folder), folder);
     if (!ckpt__stores_is_uri(folder)) return ckpt__saver_set_local_names(s, d, folder, folder);
     ckpt__buf bucket, path;
     ckpt__buf_init(&bucket, &s->allocator);

@@ -555,6 +555,20 @@ static void test_endpoint_no_memory(void **state) {
     assert_true(well);
 }
 
+// What stands behind an endpoint that is none may be a signature.
+static void test_endpoint_shown(void **state) {
+    (void)state;
+    static const char *const rows[][2] = { { "https://host/p?sig=SECRET", "'https://host/p?...' is not" }, { "http://host#SECRET", "'http://host#...' is not" },
+                                           { "http://ho st", "'http://ho st' is not" } };
+    ckpt_allocator a = { NULL, NULL };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        bool tls = false;
+        char *host = NULL, *base = NULL;
+        is(ckpt__web_split_endpoint(rows[i][0], &tls, &host, &base, &a), CKPT_ARG);
+        if (strstr(ckpt_last_error(), rows[i][1]) == NULL) fail_msg("%s", ckpt_last_error());
+    }
+}
+
 static void test_expiry(void **state) {
     (void)state;
     ckpt_allocator none = { NULL, NULL };
@@ -1156,7 +1170,7 @@ int main(void) {
         cmocka_unit_test(test_vectors), cmocka_unit_test(test_keys), cmocka_unit_test(test_configuration),
         cmocka_unit_test(test_configuration_unseen), cmocka_unit_test(test_instance),
         cmocka_unit_test(test_instance_hostile), cmocka_unit_test(test_instance_no_memory),
-        cmocka_unit_test(test_instance_cancelled), cmocka_unit_test(test_endpoint_no_memory), cmocka_unit_test(test_expiry),
+        cmocka_unit_test(test_instance_cancelled), cmocka_unit_test(test_endpoint_no_memory), cmocka_unit_test(test_endpoint_shown), cmocka_unit_test(test_expiry),
         cmocka_unit_test(test_addresses), cmocka_unit_test(test_requests), cmocka_unit_test(test_sum_of_parts), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_ranges), cmocka_unit_test(test_list), cmocka_unit_test(test_replies), cmocka_unit_test(test_downloads),
         cmocka_unit_test(test_hostile), cmocka_unit_test(test_secrets), cmocka_unit_test(test_failing_memory),

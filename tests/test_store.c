@@ -862,7 +862,7 @@ static void test_open(void **state) {
     (void)state;
     ckpt_store *s = NULL;
     static const struct { const char *uri; ckpt_err e; const char *word; } rows[] = {
-        { "file://host/x", CKPT_ARG, "machine 'host'" }, { "file://", CKPT_ARG, "file:///folder" }, { "file:///a%00b", CKPT_ARG, "%" },
+        { "file://host/x", CKPT_ARG, "another machine" }, { "file://", CKPT_ARG, "file:///folder" }, { "file:///a%00b", CKPT_ARG, "%" },
         { "file:///a%2", CKPT_ARG, "escape" }, { "file:///a?b", CKPT_ARG, "%3F" }, { "file:///a#b", CKPT_ARG, "%23" },
         { "folder/x", CKPT_ARG, "file:///" }, { "/folder", CKPT_ARG, "file:///" }, { "", CKPT_ARG, "URI" }, { "C:/x", CKPT_ARG, "URI" },
         { "gs://b/p", CKPT_UNSUPPORTED, "Google" }, { "oci://b", CKPT_UNSUPPORTED, "Oracle" }, { "azure://c/p", CKPT_UNSUPPORTED, "Azure" },
@@ -904,6 +904,56 @@ static void test_open(void **state) {
         s = open_uri(uri);
         assert_true(contract_holds(s, "there", "yes", 3));
         ckpt_store_close(s);
+    }
+}
+
+// What may be a secret is left out of sentences: a password, a token for a user, all that stands behind the path.
+static void test_shown(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        { "azure://c/p/a.pt?sv=2020&sig=SECRET", "azure://c/p/a.pt?..." }, { "azure://c@account/p#SECRET", "azure://c@account/p#..." },
+        { "s3://b?X-Amz-Signature=SECRET", "s3://b?..." }, { "wandb://SECRET@e/p?key=SECRET", "wandb://***@e/p?..." },
+        { "dbfs:/Volumes/a/b/c/d?token=SECRET", "dbfs:/Volumes/a/b/c/d?..." }, { "file:///x?SECRET#1", "file:///x?..." },
+        { "https://h/x?sig=SECRET", "https://h/x?..." }, { "https://SECRET@h/x", "https://***@h/x" }, { "hf://SECRET@a/b", "hf://***@a/b" },
+        { "hf://org/repo@main/x", "hf://org/repo@main/x" }, { "ms://SECRET@b/x", "ms://***@b/x" }, { "sftp://user@h/x", "sftp://user@h/x" },
+        { "oci://b@space/x", "oci://b@space/x" }, { "sftp://u:SECRET/1@h/x", "sftp://u:***@h/x" }, { "sftp://u:SECRET?1@h/x", "sftp://u:***?..." },
+        { "sftp://[::1]:2/x", "sftp://[::1]:2/x" }, { "libcloud://c/x?provider=S3", "libcloud://c/x?..." }, { "run#1/a?b", "run#1/a?b" },
+    };
+    char shown[768];
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        ckpt__stores_shown(shown, sizeof shown, rows[i][0]);
+        assert_string_equal(shown, rows[i][1]);
+    }
+    static const char *const uris[] = { "file:///x?sig=hunter2", "azure://c/a.pt?sig=hunter2", "s3://b/a.pt#hunter2", "hf://hunter2@a/b", "file://hunter2@h/x",
+                                        "ms://b/x?sig=hunter2", "s3:/b/x?sig=hunter2", "file://h:hunter2?@x/a", "file:///%?hunter2" };
+    const char *dir = util_temp_dir(), *from = util_join(dir, "from"), *to = util_join(dir, "to");
+    util_write_text(from, "x");
+    assert_int_equal(chdir(dir), 0);
+    for (int i = 0; i < UTIL_COUNT(uris); i++) {
+        bool uri = strstr(uris[i], "://") != NULL;
+        ckpt_state st;
+        ckpt_load_desc load;
+        ckpt_saver_desc save;
+        ckpt_uploader_desc up;
+        ckpt_store *s = NULL;
+        ckpt_saver *saver = NULL;
+        ckpt_uploader *u = NULL;
+        float w[1];
+        memset(&st, 0, sizeof st);
+        memset(&load, 0, sizeof load);
+        memset(&save, 0, sizeof save);
+        memset(&up, 0, sizeof up);
+        ckpt_bind_f32(&st, "state/w", w, 1);
+        load.load_path = save.folder = up.bucket_uri = uris[i];
+        load.state = save.state = &st;
+        for (int k = uri ? 0 : 5; k < 6; k++) {
+            ckpt_err e = k == 0 ? ckpt_store_open(&s, uris[i], NULL) : k == 1 ? ckpt_put_file(from, uris[i], true) :
+                         k == 2 ? ckpt_get_file(uris[i], to, true) : k == 3 ? ckpt_load(&load, NULL) :
+                         k == 4 ? ckpt_uploader_open(&u, &up) : ckpt_saver_open(&saver, &save);
+            assert_int_not_equal(e, CKPT_OK);
+            if (strstr(ckpt_last_error(), "hunter2") != NULL) fail_msg("%d: %s", k, ckpt_last_error());
+        }
+        ckpt_state_free(&st);
     }
 }
 
@@ -1131,7 +1181,7 @@ static const struct CMUnitTest own_tests[] = {
     cmocka_unit_test(test_custom_left), cmocka_unit_test(test_custom_failures), cmocka_unit_test(test_custom_source_changes), cmocka_unit_test(test_custom_own_object),
     cmocka_unit_test(test_custom_late), cmocka_unit_test(test_custom_turn),
     cmocka_unit_test(test_custom_turn_cancelled), cmocka_unit_test(test_open),
-    cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_contract_rows),
+    cmocka_unit_test(test_shown), cmocka_unit_test(test_store_from_uri), cmocka_unit_test(test_destinations), cmocka_unit_test(test_split), cmocka_unit_test(test_contract_rows),
     cmocka_unit_test(test_allocations)
 };
 
