@@ -1603,7 +1603,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_close(ckpt_uploader *u, double 
 // not match its checksum. Blocks.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_download_file(ckpt_uploader *u, const char *remote_file_name, const char *destination,
                                                       bool overwrite);
-// Writes the URI that ckpt_upload_file gives a file into buf of cap bytes. CKPT_ARG: it does not fit. Any thread.
+// Writes the URI that ckpt_upload_file gives a file into buf of cap bytes; in file:// what is no letter, digit or "-_.~/" is a
+// %-escape. (Of a name with '?', '#' or braces in another store ckpt_load takes the name and the store.) CKPT_ARG: it does not
+// fit. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_uri_for_file(ckpt_uploader *u, const char *remote_file_name, char *buf, size_t cap);
 // Any thread. In a forked child all but requests, retries and stalled_s are 0.
 CKPT__DECL void ckpt_uploader_stats(const ckpt_uploader *u, ckpt_transfer_stats *out);
@@ -37573,12 +37575,14 @@ static bool ckpt__stores_is_uri(const char *text) {
     return u.backend[0] != 0;
 }
 
-// Adds the address of an object. A name that begins at the root again, as Composer's below dbfs:/ do, is not doubled.
+// Adds the address of an object. A name that begins at the root again, as Composer's below dbfs:/ do, is not doubled. In file://
+// it is escaped, as the store's own part is: who reads the address undoes that.
 static void ckpt__stores_add_uri(ckpt__buf *out, const ckpt_store *s, const char *name) {
     size_t n = ckpt__txt_starts(s->uri, "dbfs:/") ? strlen(s->uri) - 6 : 0;
     ckpt__buf_text(out, s->uri);
     if (n > 0 && strncmp(name, s->uri + 6, n) == 0) name += n;
-    ckpt__buf_text(out, name);
+    if (strcmp(s->table->scheme, "file") == 0) ckpt__txt_add_percent(out, name, strlen(name), true);
+    else ckpt__buf_text(out, name);
 }
 
 // Cuts the URI of an object into that of its store and the object's name. The store of s3:// is the bucket, as in Composer, since
@@ -55092,6 +55096,27 @@ static ckpt_err ckpt__loader_bring_open(ckpt_file **f, ckpt__loader_local *l, co
 
 //-- load ------------------------------------------------------------------------
 
+// Fills in a load_path. Escapes of file:// are undone later, where a saver fills in what it has undone before: so its run's name
+// is escaped. What stands behind the path may be a secret, which no sentence about braces is to quote.
+static ckpt_err ckpt__loader_fill(ckpt__buf *out, const char *path, const char *run) {
+    ckpt__uri uri;
+    ckpt__buf escaped;
+    char shown[768];
+    ckpt_err e = CKPT_OK;
+    ckpt__txt_uri(&uri, path);
+    ckpt__stores_shown(shown, sizeof shown, path);
+    ckpt__buf_init(&escaped, &out->allocator);
+    if (run != NULL && strcmp(uri.backend, "file") == 0) {
+        ckpt__txt_add_percent(&escaped, run, strlen(run), true);
+        run = ckpt__buf_cstr(&escaped);
+        e = escaped.err;
+    }
+    if (e == CKPT_OK && uri.known) e = ckpt__stores_check_end(&uri, shown);
+    if (e == CKPT_OK) e = ckpt__name_load_path(out, path, run);
+    ckpt__buf_free(&escaped);
+    return e;
+}
+
 // The file that a load_path means: {run_name} filled in, and the ranks, which are 0 for a file that all ranks load.
 static ckpt_err ckpt__loader_find(ckpt__loader_local *out, const ckpt_load_desc *desc) {
     const char *run = desc->run_name;
@@ -55103,7 +55128,7 @@ static ckpt_err ckpt__loader_find(ckpt__loader_local *out, const ckpt_load_desc 
     ckpt__buf_init(&name, &out->path.allocator);
     ckpt_err e = CKPT_OK;
     if (!far && ckpt__os_exists(desc->load_path)) ckpt__buf_text(&name, desc->load_path);   // braces in it are just letters, then
-    else e = ckpt__name_load_path(&name, desc->load_path, run);
+    else e = ckpt__loader_fill(&name, desc->load_path, run);
     const char *path = ckpt__buf_cstr(&name);
     if (e == CKPT_OK) e = name.err;
     if (e == CKPT_OK && far) e = ckpt__loader_fetch(out, path, desc->store, desc->store_desc, &desc->progress);

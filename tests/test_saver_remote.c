@@ -305,6 +305,35 @@ static void test_uri_folder_cut(void **state) {
     run_end(r);
 }
 
+// What a saver has put below its run's name, a load with the same template finds, whatever letters that has.
+static void test_uri_folder_load(void **state) {
+    (void)state;
+    static const char *const names[] = { "50%off", "a%41", "aA", "x#1?2", "a/b c", "{rank}" };
+    const char *here = util_temp_dir(), *far = util_temp_dir();
+    assert_int_equal(chdir(here), 0);
+    for (int i = 0; i < UTIL_COUNT(names); i++) {
+        run *r = run_new(util_fmt("file://%s/a%%23b/{run_name}", far));
+        r->d.run_name = names[i];
+        run_open(r);
+        run_save(r, i + 1);
+        run_end(r);
+    }
+    for (int i = 0; i < UTIL_COUNT(names); i++) {
+        run *r = run_new(".");
+        ckpt_load_desc l;
+        memset(&l, 0, sizeof l);
+        l.load_path = util_fmt("file://%s/a%%23b/{run_name}/latest.pt", far);
+        l.run_name = names[i];
+        l.state = &r->st;
+        if (ckpt_load(&l, NULL) != CKPT_OK) fail_msg("%s: %s", names[i], ckpt_last_error());
+        run_check(r, i + 1);
+        l.load_path = "azure://c/{epoch}/x.pt?sig=hunter2";
+        assert_int_equal(ckpt_load(&l, NULL), CKPT_ARG);
+        assert_null(strstr(ckpt_last_error(), "hunter2"));
+        ckpt_state_free(&r->st);
+    }
+}
+
 // A local link that cannot be moved is reported, and is no reason to keep the checkpoint from the store.
 static void test_link_in_the_way(void **state) {
     (void)state;
@@ -5263,6 +5292,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_trainer_save_folder),
         cmocka_unit_test(test_uri_folder),
         cmocka_unit_test(test_uri_folder_cut),
+        cmocka_unit_test(test_uri_folder_load),
         cmocka_unit_test(test_link_in_the_way),
         cmocka_unit_test(test_chdir_while_uploading), cmocka_unit_test(test_upload_ends_in_a_moved_folder),
         cmocka_unit_test(test_uri_folder_is_itself), cmocka_unit_test(test_uri_folder_is_nothing),

@@ -504,13 +504,35 @@ static void test_remote_names(void **state) {
         open_uploader(&w);
         char uri[4096];
         assert_int_equal(ckpt_get_uri_for_file(w.u, cases_text(&t, i, "remote_file_name"), uri, sizeof uri), CKPT_OK);
-        assert_string_equal(uri, util_fmt("file://%s/%s", w.bucket, cases_text(&t, i, "result")));
+        ckpt__buf name;
+        ckpt__buf_init(&name, NULL);
+        ckpt__txt_add_percent(&name, cases_text(&t, i, "result"), strlen(cases_text(&t, i, "result")), true);
+        assert_string_equal(uri, util_fmt("file://%s/%s", w.bucket, ckpt__buf_cstr(&name)));
+        ckpt__buf_free(&name);
         upload_text(&w, cases_text(&t, i, "remote_file_name"), "x", true);
         assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
         assert_string_equal(text_of(&w, cases_text(&t, i, "result")), "x");
         assert_int_equal(ckpt_get_uri_for_file(w.u, "n", uri, 5), CKPT_ARG);
         end_world(&w);
     }
+}
+
+// The URI that is given for a name leads to its object, and to no other.
+static void test_uri_names(void **state) {
+    (void)state;
+    static const char *const names[] = { "lr%35.pt", "lr5.pt", "model#2.pt", "what?.pt", "50%.pt", "x y+z.pt", "{rank}.pt", "a{b", "n\xC3\xA9/%2F.pt" };
+    world w;
+    begin_world(&w);
+    for (int i = 0; i < UTIL_COUNT(names); i++) upload_text(&w, names[i], names[i], true);
+    assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+    for (int i = 0; i < UTIL_COUNT(names); i++) {
+        char uri[4096];
+        const char *to = util_join(w.dir, "to");
+        assert_int_equal(ckpt_get_uri_for_file(w.u, names[i], uri, sizeof uri), CKPT_OK);
+        if (ckpt_get_file(uri, to, true) != CKPT_OK) fail_msg("%s: %s", uri, ckpt_last_error());
+        assert_string_equal(util_read(to, NULL), names[i]);
+    }
+    end_world(&w);
 }
 
 // The constructor takes every URI apart as Composer does. What this build cannot reach is refused with a sentence.
@@ -5008,6 +5030,7 @@ int main(void) {
     fault_backoff = 0.001;
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_remote_names),
+        cmocka_unit_test(test_uri_names),
         cmocka_unit_test(test_uris),
         cmocka_unit_test(test_description),
         cmocka_unit_test(test_names_refused),                      cmocka_unit_test(test_names_for_no_store),
