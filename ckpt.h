@@ -1579,9 +1579,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_open(ckpt_uploader **out, const
 // overwrite false: an object of that name in the store makes the upload fail with CKPT_EXISTS, reported as below (unless it is a
 // later process that sends the file, and finds its very bytes there); a file of that name that is still on its way makes this
 // call fail with it.
-// CKPT_ARG: no regular file; a name that is empty, holds "..", is not UTF-8, or that the store can never have ("a//b" and
-// "logs/" in a folder, more than 1024 bytes in S3). CKPT_NOT_FOUND, CKPT_NO_SPACE, CKPT_IO, CKPT_AUTH: it could not be
-// staged, and nothing of it is left. Any thread.
+// CKPT_ARG: no regular file; a name that is empty, holds "..", is not UTF-8, or that the store can never have ("a//b",
+// "logs/" and more than 255 bytes between two '/' in a folder, more than 1024 bytes in S3). CKPT_NOT_FOUND, CKPT_NO_SPACE,
+// CKPT_IO, CKPT_AUTH: it could not be staged, and nothing of it is left. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_upload_file(ckpt_uploader *u, const char *remote_file_name, const char *file_path,
                                                     bool overwrite);
 // Reports progress, and returns the oldest failure of an upload that was not returned yet, with its sentence: each one
@@ -23226,6 +23226,7 @@ static void ckpt__store_set_mark(ckpt__store_marks *m, const char *mark, bool th
 //-- file:// ---------------------------------------------------------------------
 
 enum {
+    CKPT__STORE_LEVEL_MAX = 255,            // bytes of a name between two '/', in folders here and behind sftp://
     CKPT__STORE_COPY_KERNEL = 64 << 20,     // bytes per step, between which `cancel` and the progress are looked after
     CKPT__STORE_COPY_BUFFER = 1 << 20,
     CKPT__STORE_SWEEP_FROM = 64 << 20,      // from this size on a put looks for what killed processes left beside it,
@@ -23251,11 +23252,19 @@ static bool ckpt__store_is_hidden(const char *name) {
     return ckpt__txt_starts(name, ckpt__store_hidden) || ckpt__file_temp_parse(name, &w);
 }
 
+// Can a folder have a level of so many bytes? None that is common has longer ones.
+static ckpt_err ckpt__store_check_level(size_t n) {
+    if (n == 0) return ckpt__error_set(CKPT_ARG, "the name has an empty level, which a folder cannot have");
+    if (n <= CKPT__STORE_LEVEL_MAX) return CKPT_OK;
+    return ckpt__error_set(CKPT_ARG, "the name has a level of %zu bytes, and a folder takes %d", n, (int)CKPT__STORE_LEVEL_MAX);
+}
+
 static ckpt_err ckpt__store_check_name(const char *name) {
     if (name[0] == '/') return ckpt__error_set(CKPT_ARG, "the name is absolute; it must be relative to the bucket");
     for (const char *p = name;; p++) {
         size_t n = strcspn(p, "/");
-        if (n == 0) return ckpt__error_set(CKPT_ARG, "the name has an empty level, which a folder cannot have");
+        ckpt_err e = ckpt__store_check_level(n);
+        if (e != CKPT_OK) return e;
         if ((n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
             return ckpt__error_set(CKPT_ARG, "the name has the level '%.*s', which could lead out of the bucket", (int)n, p);
         if (ckpt__txt_starts(p, ckpt__store_hidden) || (p[n] == 0 && ckpt__store_is_hidden(p)))
@@ -30624,7 +30633,8 @@ static ckpt_err ckpt__sftp_path(const ckpt_store *s, const char *name, ckpt__buf
         return ckpt__error_set(CKPT_ARG, "the name has a line break, which libcurl cannot send");
     for (const char *p = name;; p++) {
         size_t n = strcspn(p, "/");
-        if (n == 0) return ckpt__error_set(CKPT_ARG, "the name has an empty level, which a folder cannot have");
+        ckpt_err e = ckpt__store_check_level(n);
+        if (e != CKPT_OK) return e;
         if ((n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
             return ckpt__error_set(CKPT_ARG, "the name has the level '%.*s', which could lead out of the store's folder", (int)n,
                                    p);

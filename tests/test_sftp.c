@@ -176,6 +176,8 @@ static void test_addresses(void **state) {
     setenv("LOGNAME", "me", 1);
     assert_int_equal(ckpt_store_open(&s, "sftp://h/x", &d), CKPT_OK);
     assert_string_equal(s->uri, "sftp://me@h:22/x/");
+    assert_int_equal(ckpt__store_takes(s, util_fmt("a/%0255d", 0)), CKPT_OK);
+    assert_int_equal(ckpt__store_takes(s, util_fmt("a/%0256d", 0)), CKPT_ARG);     // OpenSSH calls it a bad message
     ckpt_store_close(s);
 }
 

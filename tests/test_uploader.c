@@ -637,7 +637,7 @@ static void test_names_for_no_store(void **state) {
     world w;
     begin_world(&w);
     const char *path = file_of(&w, "f", "x");
-    static const char *const bad[] = { "logs/", "a//b", "a/./b", ".", "./x", "a/.ckpt-upload-1/b" };
+    const char *const bad[] = { "logs/", "a//b", "a/./b", ".", "./x", "a/.ckpt-upload-1/b", util_fmt("a/%0256d/b", 0), util_fmt("%0256d", 0) };
     for (int i = 0; i < UTIL_COUNT(bad); i++) {
         assert_int_equal(ckpt_upload_file(w.u, bad[i], path, true), CKPT_ARG);
         assert_non_null(strstr(ckpt_last_error(), "cannot stage"));
