@@ -1523,9 +1523,9 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // extended attributes). It is dropped then, and a warning says so. Of what others have put, both clocks have to agree, that of
 // the machine that made the newer one and the store's: where one of them is behind the clock of the machine that left the older
 // one, that is put over it; where this one is behind both, a newer is dropped.
-// A file whose upload failed for a reason that may pass (network, a busy server, rights) is tried again while the uploader is
-// open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It is
-// time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure. What was
+// A file whose upload failed for a reason that may pass (network, a busy or full store, rights) is tried again while the uploader
+// is open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It
+// is time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure. What was
 // uploaded since then stays, as above.
 // Nothing in it is secret but the files themselves.
 typedef struct ckpt_uploader_desc {
@@ -38409,15 +38409,11 @@ typedef enum ckpt__send_whose {
 } ckpt__send_whose;
 
 // May what failed so have more luck another time? What is not worth another try at once may be so in a minute: of the network is
-// also what somebody on the way answers, who wants a login first.
+// also what somebody on the way answers, who wants a login first; rights are renewed, a full store or disk is cleared. CKPT_IO is
+// not among them: a store says so of what it cannot do, which may be for good, and all of a big file would be sent to hear it.
 static bool ckpt__send_may_pass(const ckpt__transfer *t, ckpt_err e) {
-    bool way = e == CKPT_NET || e == CKPT_TIMEOUT;
-    return way || e == CKPT_CANCELLED || e == CKPT_AUTH || e == CKPT_NOMEM || (t != NULL && (t->transient || t->throttled));
-}
-
-// The same of a look at an object: rights are renewed, a full disk, on which one is compared, is cleared.
-static bool ckpt__send_may_look(ckpt_err e) {
-    return e == CKPT_NO_SPACE || ckpt__send_may_pass(NULL, e);
+    bool way = e == CKPT_NET || e == CKPT_TIMEOUT, room = e == CKPT_NO_SPACE || e == CKPT_NOMEM;
+    return way || room || e == CKPT_CANCELLED || e == CKPT_AUTH || (t != NULL && (t->transient || t->throttled));
 }
 
 // Did reading the file that is sent fail so? The server of its folder may be away, for a moment or for longer.
@@ -38480,7 +38476,7 @@ static ckpt_err ckpt__send_dispute(ckpt__send_job *j) {
         return CKPT_OK;
     }
     // What is not there was taken away, or its store was mistaken: what was refused for it may go another time.
-    j->s->disputed = ckpt__send_may_look(e);
+    j->s->disputed = ckpt__send_may_pass(NULL, e);
     j->curable = j->s->disputed || whose == CKPT__SEND_NOBODYS;
     if (e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED)
         return ckpt__error_prefix(e, "cannot tell whose object is there");
@@ -38494,7 +38490,7 @@ static ckpt_err ckpt__send_check_absent(ckpt__send_job *j, bool *done) {
     if (j->s->overwrite || j->s->store->creates_only) return CKPT_OK;
     ckpt_err e = ckpt__send_look(j, done);
     if (e == CKPT_NOT_FOUND || (e == CKPT_AUTH && ckpt__os_flag_get(&j->s->store->conditional) != 0)) return CKPT_OK;
-    j->curable = ckpt__send_may_look(e);        // nothing is sent yet
+    j->curable = ckpt__send_may_pass(NULL, e);        // nothing is sent yet
     if (e != CKPT_OK || *done) return e;
     return ckpt__store_exists();
 }
@@ -38917,12 +38913,13 @@ static ckpt_err ckpt__send_abort(ckpt_store *store, const char *name, ckpt__send
     return e;
 }
 
-// After a failure that a later run cannot cure, or that no later run will know of, what the store holds is thrown away. The
-// thread's sentence stays.
-static void ckpt__send_clean(ckpt__send_job *j) {
+// After a failure that a later run cannot cure, or that no later run will know of, what the store holds is thrown away; from a
+// full store as well, in which it would be in the way of others. The thread's sentence stays.
+static void ckpt__send_clean(ckpt__send_job *j, ckpt_err e) {
     ckpt__send *s = j->s;
     ckpt__error_record kept;
-    if (j->record->upload_id.len == 0 || (s->record != NULL && j->curable)) return;
+    bool resumes = s->record != NULL && j->curable && e != CKPT_NO_SPACE;
+    if (j->record->upload_id.len == 0 || resumes) return;
     ckpt__error_take(&kept);
     ckpt__retry r = ckpt__send_last_words(&j->retry);
     if (ckpt__send_abort(s->store, s->name, j->record, &r) == CKPT_OK) ckpt__send_remember(j);
@@ -38972,7 +38969,7 @@ static ckpt_err ckpt__send_in_parts(ckpt__send_job *j) {
         ckpt__os_flag_set(&j->stop, 0);
         bool ended = j->resumed && j->s->mark != NULL && ckpt__send_look(j, &done) == CKPT_OK && done;
         bool damaged = e == CKPT_CORRUPT;
-        if (damaged) ckpt__send_clean(j);
+        if (damaged) ckpt__send_clean(j, e);
         else if (!ended) (void)ckpt__send_abort(j->s->store, j->s->name, j->record, &j->retry);    // it may only have lost a part
         kept = damaged && j->record->upload_id.len > 0;
         if (!ended && !kept) {
@@ -38986,7 +38983,7 @@ static ckpt_err ckpt__send_in_parts(ckpt__send_job *j) {
         if (j->s->meter != NULL) ckpt__meter_set(&j->s->meter->done, j->size);
         e = CKPT_OK;
     }
-    if (e != CKPT_OK && !kept) ckpt__send_clean(j);
+    if (e != CKPT_OK && !kept) ckpt__send_clean(j, e);
     ckpt__mem_free(a, j->parts, j->count * sizeof *j->parts);
     return e;
 }
@@ -38998,7 +38995,7 @@ static ckpt_err ckpt__send_object(ckpt__send_job *j) {
     ckpt_err e = ckpt__send_check_body(&s->body);
     ckpt__send_looked(j, e);
     if (e == CKPT_OK) e = ckpt__send_check_absent(j, &done);
-    if (e == CKPT_EXISTS || e == CKPT_CORRUPT) ckpt__send_clean(j);
+    if (e == CKPT_EXISTS || e == CKPT_CORRUPT) ckpt__send_clean(j, e);
     if (e == CKPT_OK && done && s->meter != NULL) ckpt__meter_set(&s->meter->done, j->size);
     if (e != CKPT_OK || done) return e;
     j->resumed = ckpt__send_fits(s, j->record);
@@ -42397,7 +42394,7 @@ static ckpt_err ckpt__uploader_look_first(const ckpt__uploader_item *it, ckpt__s
     ckpt_err e = ckpt__send_tell(s, retry, &whose);
     bool others = whose == CKPT__SEND_OTHERS && !s->overwrite;
     if (others) s->unsure = false;
-    s->curable = s->disputed = refused && ckpt__send_may_look(e);
+    s->curable = s->disputed = refused && ckpt__send_may_pass(NULL, e);
     *over = whose == CKPT__SEND_OURS || s->disputed || (refused && others);
     if (!*over || whose == CKPT__SEND_OURS) return CKPT_OK;
     e = others ? ckpt__store_exists() : ckpt__error_prefix(e, "cannot tell whose object is there");

@@ -1749,6 +1749,35 @@ static void test_parts_tried_again(void **state) {
     end_world(&w);
 }
 
+// A store was full for a while: what failed then is sent as soon as there is room again. The parts that it had taken are not left in
+// it, where they would be in the way.
+static void test_full_store(void **state) {
+    (void)state;
+    for (int parts = 0; parts < 2; parts++) {
+        world w;
+        begin_world(&w);
+        const char *big = big_file(&w, "big", parts ? 200000 : 1000, 3);
+        if (parts) hold_parts(4);
+        fail_next(0, CKPT_NO_SPACE, false);
+        fail_all(parts ? NULL : "big", CKPT_NO_SPACE);
+        assert_int_equal(ckpt_upload_file(w.u, "big", big, true), CKPT_OK);
+        if (parts) await_count(&S.parts, 4);
+        fail_all("big", CKPT_NO_SPACE);
+        let_go();
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_NO_SPACE);
+        assert_non_null(strstr(ckpt_last_error(), "tried again later"));
+        assert_int_equal(S.aborts, parts);
+        fail_all(NULL, CKPT_OK);
+        upload_text(&w, "b", "2", true);
+        await_end(&w);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        same_file(object(&w, "big"), big);
+        assert_int_equal(failed_now(&w), 0);
+        end_world(&w);
+        assert_string_equal(util_list(w.staging), "");
+    }
+}
+
 // Another upload is begun for it, with an id that only differs from the last one's at its end: the record tells of both.
 static void test_long_upload_ids(void **state) {
     (void)state;
@@ -5048,7 +5077,7 @@ int main(void) {
         cmocka_unit_test(test_mount_away), cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
         cmocka_unit_test(test_tried_again_by_wait),
-        cmocka_unit_test(test_parts_tried_again), cmocka_unit_test(test_journal_tried_again),
+        cmocka_unit_test(test_parts_tried_again), cmocka_unit_test(test_full_store), cmocka_unit_test(test_journal_tried_again),
         cmocka_unit_test(test_many_failures),
         cmocka_unit_test(test_attempts),
         cmocka_unit_test(test_time_limits),
