@@ -17007,6 +17007,7 @@ typedef struct ckpt__index {
     char              file[64];         // its name, with the '/' before it
     ckpt__index_line *lines;            // oldest save first
     size_t            count, cap;
+    char             *reserved;         // the name of a line that is to come, which then needs no memory; NULL: of none
     ckpt__index_slot *slots;            // the sums of all names, and of some that have left; NULL: they are not kept
     size_t            slots_used, slots_cap;
     bool              lost;             // there was no index file
@@ -17052,6 +17053,7 @@ static void ckpt__index_free(ckpt__index *ix) {
     ckpt__mem_free(&ix->allocator, ix->slots, ix->slots_cap * sizeof *ix->slots);
     ckpt__mem_free_text(&ix->allocator, ix->folder);
     ckpt__mem_free_text(&ix->allocator, ix->metric_of);
+    ckpt__mem_free_text(&ix->allocator, ix->reserved);
     memset(ix, 0, sizeof *ix);
     ix->lock = -1;
 }
@@ -17200,13 +17202,30 @@ static void ckpt__index_clear(ckpt__index *ix) {
     while (ix->count > 0) ckpt__index_drop(ix, ix->count - 1);
 }
 
+// Copies the name of a line that is to come. Its place is no matter: there is one but where all of them have to grow.
+static ckpt_err ckpt__index_reserve(ckpt__index *ix, const char *name) {
+    char *copy = ckpt__mem_copy_text(&ix->allocator, name);
+    if (copy == NULL) return CKPT_NOMEM;
+    ckpt__mem_free_text(&ix->allocator, ix->reserved);
+    ix->reserved = copy;
+    return CKPT_OK;
+}
+
+// A copy of the name: the one that was made for it, if there is one.
+static char *ckpt__index_copy_name(ckpt__index *ix, const char *name) {
+    char *copy = ix->reserved;
+    if (copy == NULL || strcmp(copy, name) != 0) return ckpt__mem_copy_text(&ix->allocator, name);
+    ix->reserved = NULL;
+    return copy;
+}
+
 // Adds a line at place `at`; the name is copied. A line of that name goes first; its pin stays with the name, and what the file
 // says, and what was told of it.
 static ckpt_err ckpt__index_insert(ckpt__index *ix, size_t at, const ckpt__index_line *line) {
     ckpt_err e = ckpt__mem_grow(&ix->allocator, (void **)&ix->lines, sizeof *ix->lines, &ix->cap, ix->count + 1);
     if (e != CKPT_OK) return e;
     ckpt__index_line copy = *line;
-    copy.name = ckpt__mem_copy_text(&ix->allocator, line->name);
+    copy.name = ckpt__index_copy_name(ix, line->name);
     copy.shown = NULL;
     if (copy.name == NULL) return CKPT_NOMEM;
     int old = ckpt__index_find(ix, line->name);
@@ -51090,6 +51109,7 @@ static ckpt_err ckpt__saver_enlist(ckpt_saver *s, const ckpt__index_line *line, 
     if (e == CKPT_OK) ckpt__index_settle(&s->index);
     ckpt__os_mutex_unlock(&s->shared->lock);
     *listed = e == CKPT_OK;
+    if (e == CKPT_OK && gone->folder == NULL) e = CKPT_NOMEM;
     if (e == CKPT_OK && s->leads) e = ckpt__index_lock(&s->index);
     if (e != CKPT_OK) return e;
     if (s->leads) e = ckpt__saver_merge(s);
@@ -51170,8 +51190,8 @@ static ckpt_err ckpt__saver_publish(ckpt_saver *s, ckpt__index_line *line, const
     ckpt__index gone;
     bool later = s->layout == CKPT__SAVER_SHARDED, listed = false;
     if (s->remote_count > 0) line->upload = CKPT__UPLOAD_PENDING;
-    ckpt_err e = ckpt__index_init(&gone, &s->allocator, s->root);
-    if (e == CKPT_OK) e = ckpt__saver_check_place(s);
+    (void)ckpt__index_init(&gone, &s->allocator, s->root);      // without it the line at least is there, and nothing goes
+    ckpt_err e = ckpt__saver_check_place(s);
     ckpt__saver_enter(s);
     if (e == CKPT_OK) e = ckpt__saver_enlist(s, line, &gone, &listed);
     ckpt__saver_leave(s);
@@ -51731,9 +51751,19 @@ static void ckpt__saver_set_lost(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__os_mutex_unlock(&sh->lock);
 }
 
+// Before a file is written: that it is there must not be forgotten for want of memory, with it neither listed, nor sent, nor ever
+// rotated away.
+static ckpt_err ckpt__saver_reserve(ckpt_saver *s, const char *name) {
+    ckpt__os_mutex_lock(&s->shared->lock);
+    ckpt_err e = ckpt__index_reserve(&s->index, name);
+    ckpt__os_mutex_unlock(&s->shared->lock);
+    return e;
+}
+
 // Brings one planned checkpoint to disk and frees the job. Runs on the writer thread, or in the call.
 static ckpt_err ckpt__saver_commit(ckpt_saver *s, ckpt__saver_job *job, ckpt__engine_job *work) {
     ckpt_err e = ckpt__saver_check_place(s);
+    if (e == CKPT_OK) e = ckpt__saver_reserve(s, job->line.name);
     if (e == CKPT_OK && !job->planned && !job->staged) e = ckpt__saver_plan(s, job);
     bool copies = e == CKPT_OK && s->snapshot == CKPT_SNAPSHOT_LAZY && job->size <= s->staging;
     bool alone = s->layout == CKPT__SAVER_WHOLE;
