@@ -1203,7 +1203,8 @@ CKPT__DECL int      ckpt_saver_checkpoints(const ckpt_saver *s, const char *cons
 // Blocks until all that was asked for is durable, linked and rotated, uploaded everywhere and published. timeout_s 0 or less:
 // no limit; else CKPT_TIMEOUT, and the work goes on; of several ranks the shortest limit is that of all. Returns a background
 // failure that was not returned yet. What one of `uploaders` has failed to upload was told, and is not waited for: it is tried
-// again in its time (see ckpt_uploader_desc), at once by ckpt_uploader_wait, and by ckpt_uploader_close.
+// again in its time (see ckpt_uploader_desc), at once by ckpt_uploader_wait when a later file got through, and by
+// ckpt_uploader_close.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_wait(ckpt_saver *s, double timeout_s);
 // Waits as ckpt_saver_wait, then frees the saver; the state stays. Returns the first failure ever, also one
 // that was returned before; one that was CKPT_TIMEOUT, of an upload or of a hook, is CKPT_NET here.
@@ -1524,9 +1525,10 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // the machine that made the newer one and the store's: where one of them is behind the clock of the machine that left the older
 // one, that is put over it; where this one is behind both, a newer is dropped.
 // A file whose upload failed for a reason that may pass (network, a busy or full store, rights) is tried again while the uploader
-// is open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see. It
-// is time after 1, 2, 4, 8 and then every 15 minutes. These tries are not pending between, and report no second failure. What was
-// uploaded since then stays, as above.
+// is open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see, and
+// all of them when it gets through. It is time after 1, 2, 4, 8 and then every 15 minutes; and when the uploader is closed, or a
+// saver that has it of its own, unless a file has failed since that call began: that has just had all its attempts. These tries
+// are not pending between, and report no second failure. What was uploaded since then stays, as above.
 // Nothing in it is secret but the files themselves.
 typedef struct ckpt_uploader_desc {
     uint32_t           _canary;         // must stay 0
@@ -39989,6 +39991,7 @@ struct ckpt_uploader {
     int                  savers;        // those that send with it and are open
     size_t               hopeful;       // files that have failed and are tried again at `hope_at`
     double               hope_at, hope_pause;   // seconds
+    double               failed_at;     // when the last of them failed
     bool                 lucky;         // no file has failed for the store since the last one that was confirmed
     ckpt__uploader_latest *latests;
     ckpt__uploader_last *newest;        // each name has one place, which it may have to leave to another
@@ -42834,6 +42837,7 @@ static ckpt_err ckpt__uploader_run_put(ckpt_uploader *u, ckpt__uploader_item *it
 static void ckpt__uploader_hope(ckpt_uploader *u, ckpt__uploader_item *it) {
     it->hopeful = it->curable;
     if (!it->hopeful) return;
+    u->failed_at = ckpt__os_now();
     if (u->hopeful++ == 0 && !it->again) u->hope_pause = CKPT__UPLOADER_HOPE;
     if (u->hopeful == 1 || it->again) u->hope_at = ckpt__os_now() + u->hope_pause;      // a try may have taken longer than that
     ckpt__os_cond_broadcast(&u->work);  // all who wait for work learn until when: the one that does may be busy by then
@@ -43419,8 +43423,9 @@ static ckpt_err ckpt__uploader_commit(ckpt_uploader *u, ckpt__uploader_item *it,
 //-- waiting, closing ---------------------------------------------------------------
 
 // Waits until nothing is pending, also of what had failed, if the store can be reached; false: the time was up. timeout 0: no
-// limit.
-static bool ckpt__uploader_await(ckpt_uploader *u, double timeout_s) {
+// limit. Whether it can be reached is tried where nothing has failed after `since`: what has has just had all its attempts. 0: it
+// is not tried.
+static bool ckpt__uploader_await(ckpt_uploader *u, double timeout_s, double since) {
     double began = ckpt__os_now(), deadline = timeout_s > 0 ? began + timeout_s : 0, look = began;
     bool idle, tried = false;
     for (;;) {
@@ -43430,9 +43435,9 @@ static bool ckpt__uploader_await(ckpt_uploader *u, double timeout_s) {
         }
         ckpt__os_mutex_lock(&u->lock);
         idle = u->waiting + u->running == 0;
-        if (idle && !tried && u->hopeful > 0 && u->lucky && !u->stop) {         // the store can be reached again
-            tried = true;
-            ckpt__uploader_try_again(u, true);
+        if (idle && u->hopeful > 0 && !u->stop && (u->lucky ? !tried : u->failed_at < since)) {
+            tried = tried || u->lucky;          // the store can be reached again
+            ckpt__uploader_try_again(u, u->lucky);
             idle = u->waiting + u->running == 0;
         }
         double until = u->progress.fn != NULL && (deadline <= 0 || look < deadline) ? look : deadline;
@@ -43451,7 +43456,7 @@ static bool ckpt__uploader_await(ckpt_uploader *u, double timeout_s) {
 static ckpt_err ckpt__uploader_wait(ckpt_uploader *u, double timeout_s) {
     ckpt_err e = ckpt__uploader_check_process(u);
     if (e != CKPT_OK) return e;
-    if (!ckpt__uploader_await(u, timeout_s)) {
+    if (!ckpt__uploader_await(u, timeout_s, 0)) {
         ckpt__os_mutex_lock(&u->lock);
         size_t left = u->waiting + u->running;
         ckpt__os_mutex_unlock(&u->lock);
@@ -43563,7 +43568,7 @@ static ckpt_err ckpt__uploader_close(ckpt_uploader *u, double timeout_s) {
     ckpt_err e = ckpt__uploader_check_process(u);
     if (e == CKPT_OK) e = ckpt__uploader_check_held(u);
     if (e != CKPT_OK) return e;
-    bool idle = ckpt__uploader_await(u, timeout_s);
+    bool idle = ckpt__uploader_await(u, timeout_s, ckpt__os_now());
     if (!idle) ckpt__uploader_stop(u);
     ckpt__os_mutex_lock(&u->lock);
     size_t left = u->waiting + u->running;
@@ -54515,13 +54520,14 @@ static bool ckpt__saver_await_uploads(ckpt_saver *s, double deadline) {
 
 // Waits until a destination has ended all that an earlier process left. False: the time was up, which no failure's code says:
 // an upload may have failed with CKPT_TIMEOUT. Failures of our own uploader are kept for the next report; those of another's are
-// its owner's.
-static bool ckpt__saver_await_left(ckpt_saver *s, ckpt__remote *r, double deadline) {
+// its owner's. Ours tries again what had failed before `since`.
+static bool ckpt__saver_await_left(ckpt_saver *s, ckpt__remote *r, double deadline, double since) {
     for (;;) {
         double left = deadline > 0 ? deadline - ckpt__os_now() : 0;
         if (r->own) {
             ckpt_err e = ckpt__uploader_check_process(r->uploader);
-            if (e == CKPT_OK && !ckpt__uploader_await(r->uploader, deadline > 0 && left < 0.001 ? 0.001 : left)) return false;
+            double limit = deadline > 0 && left < 0.001 ? 0.001 : left;
+            if (e == CKPT_OK && !ckpt__uploader_await(r->uploader, limit, since)) return false;
             if (e == CKPT_OK) e = ckpt__uploader_take_failure(r->uploader);
             if (e != CKPT_OK) ckpt__saver_note_failure(s, true);
             return true;
@@ -54540,12 +54546,12 @@ static bool ckpt__saver_await_left(ckpt_saver *s, ckpt__remote *r, double deadli
 }
 
 // What an earlier process left is waited for as well; how it ended enters the ledgers. False: the time was up.
-static bool ckpt__saver_await_inherited(ckpt_saver *s, double deadline) {
+static bool ckpt__saver_await_inherited(ckpt_saver *s, double deadline, double since) {
     bool done = true;
     for (int i = 0; i < s->remote_count && done; i++) {
         ckpt__remote *r = &s->remotes[i];
         if (r->uploader == NULL) continue;
-        if (r->own || r->inherits) done = ckpt__saver_await_left(s, r, deadline);
+        if (r->own || r->inherits) done = ckpt__saver_await_left(s, r, deadline, since);
         ckpt__saver_enter(s);
         bool moves = r->owed || ckpt__remote_moves(r);
         ckpt__saver_leave(s);
@@ -54564,14 +54570,14 @@ static bool ckpt__saver_await_expelled(ckpt_saver *s, double deadline) {
     return true;
 }
 
-// CKPT_TIMEOUT or CKPT_OK: failures are kept for whoever takes them.
-static ckpt_err ckpt__saver_wait(ckpt_saver *s, double timeout_s) {
+// CKPT_TIMEOUT or CKPT_OK: failures are kept for whoever takes them. since: when the call that closes it began; 0: none does.
+static ckpt_err ckpt__saver_wait(ckpt_saver *s, double timeout_s, double since) {
     double begin = ckpt__os_now(), deadline = timeout_s > 0 && timeout_s < 1e9 ? begin + timeout_s : 0;
     ckpt_err e = CKPT_OK;
     if (!ckpt__saver_await(s, true, deadline))
         e = ckpt__error_set(CKPT_TIMEOUT, "a checkpoint in %s is still being written after %g s", s->root, timeout_s);
     if (e == CKPT_OK && s->remote_count > 0 && s->writes &&
-        (!ckpt__saver_await_uploads(s, deadline) || !ckpt__saver_await_inherited(s, deadline) ||
+        (!ckpt__saver_await_uploads(s, deadline) || !ckpt__saver_await_inherited(s, deadline, since) ||
          !ckpt__saver_await_uploads(s, deadline) || !ckpt__saver_await_expelled(s, deadline)))
         e = ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being uploaded after %g s", s->root, timeout_s);
     ckpt__saver_waited(s, begin);
@@ -58731,7 +58737,7 @@ static void ckpt__resume_wait_inherited(ckpt_saver *s) {
     }
     ckpt__saver_leave(s);
     ckpt__buf_free(&path);
-    if (staged > here) (void)ckpt__saver_await_inherited(s, 0);
+    if (staged > here) (void)ckpt__saver_await_inherited(s, 0, 0);
 }
 
 static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
@@ -59926,6 +59932,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
     int64_t w[CKPT__CREW_WORDS];
     ckpt__crew_word say;
     ckpt__error_record first;
+    double since = call == CKPT__CREW_CLOSE ? ckpt__os_now() : 0;
     double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
     bool hastened = false;
     first.code = CKPT_OK;
@@ -59949,7 +59956,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
         if (spoken) (void)ckpt__ranks_meet(&s->crew);
         ckpt__saver_waited(s, begin);
         double left = deadline > 0 ? deadline - ckpt__os_now() : slice;
-        say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice) != CKPT_OK || !clear ||
+        say.work = ckpt__saver_wait(s, left < 0.001 ? 0.001 : left < slice ? left : slice, since) != CKPT_OK || !clear ||
                    ckpt__saver_has_strays(s) || !ckpt__saver_await_clear(s, NULL, begin);      // it may have let go of more
         say.late = deadline > 0 && ckpt__os_now() >= deadline;
         say.due = call == CKPT__CREW_CLOSE && s->latched;
@@ -59994,7 +60001,7 @@ static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
         if (e == CKPT_OK) ckpt__error_last = before;
         return e;
     }
-    ckpt_err e = ckpt__saver_wait(s, timeout_s);
+    ckpt_err e = ckpt__saver_wait(s, timeout_s, 0);
     return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
 }
 
@@ -60024,7 +60031,7 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     ckpt__crew_leave_untold(s, &first);
     if (!gathers || s->crew.broken.code != CKPT_OK) {
         double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
-        e = ckpt__saver_wait(s, timeout_s);
+        e = ckpt__saver_wait(s, timeout_s, ckpt__os_now());
         if (e == CKPT_OK && deadline > 0 && !ckpt__saver_await_swept(s, deadline))      // freeing the saver waits as well
             e = ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being deleted after %g s", s->root, timeout_s);
         if (e != CKPT_OK) return e;

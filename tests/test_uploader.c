@@ -1696,6 +1696,29 @@ static void test_tried_again_by_wait(void **state) {
     end_world(&w);
 }
 
+// An outage that nothing follows: who closes when it is over does not leave behind what it kept from the store, the newest of a run
+// perhaps. While it goes on the newest alone is tried, once for each call.
+static void test_outage_at_the_end(void **state) {
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        world w;
+        begin_world(&w);
+        fail_next(0, CKPT_NET, false);
+        fail_all("f", CKPT_NET);
+        for (int i = 1; i <= 3; i++) upload_text(&w, util_fmt("f%d", i), "1", true);
+        for (int i = 1; i <= 3; i++) assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_NET);
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), CKPT_OK);
+        assert_int_equal(S.asked, 3);
+        if (over) fail_all(NULL, CKPT_OK);
+        assert_int_equal(close_uploader(&w, 0), CKPT_NET);
+        assert_int_equal(S.asked, over ? 6 : 4);
+        for (int i = 1; i <= 3; i++) assert_string_equal(text_of(&w, util_fmt("f%d", i)), over ? "1" : "(absent)");
+        assert_int_equal(entries(w.staging, ".upload"), over ? 0 : 3);
+        fail_all(NULL, CKPT_OK);
+        end_world(&w);
+    }
+}
+
 // A small file that failed, and that could not be taken out of the journal either, is found in the store by the next try.
 static void test_journal_tried_again(void **state) {
     (void)state;
@@ -5077,7 +5100,7 @@ int main(void) {
         cmocka_unit_test(test_mount_away), cmocka_unit_test(test_local_failures_pass), cmocka_unit_test(test_note_unseen), cmocka_unit_test(test_refused_for_nothing),
         cmocka_unit_test(test_outage_takes_long), cmocka_unit_test(test_outage_is_known_to_all),
         cmocka_unit_test(test_tried_again_by_wait),
-        cmocka_unit_test(test_parts_tried_again), cmocka_unit_test(test_full_store), cmocka_unit_test(test_journal_tried_again),
+        cmocka_unit_test(test_parts_tried_again), cmocka_unit_test(test_full_store), cmocka_unit_test(test_outage_at_the_end), cmocka_unit_test(test_journal_tried_again),
         cmocka_unit_test(test_many_failures),
         cmocka_unit_test(test_attempts),
         cmocka_unit_test(test_time_limits),
