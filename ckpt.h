@@ -309,7 +309,8 @@
    A checkpoint that this or some rank's death kept from a store is handed over again by the resume that goes on from it, on any
    number of ranks; what is there already is not sent twice. So are older ones that were on their way, if their files are still
    in the folder and num_remote_to_keep has room for them; what is there of others is removed, unless all are kept. Where another
-   machine has published a newer one of that name, that one stays, and this is told as a failed upload (CKPT_EXISTS).
+   machine has published a newer one of that name, that one stays, and this is told as a failed upload (CKPT_EXISTS). In a store
+   that neither keeps marks (see ckpt_uploader_desc) nor tells when an object was put, any but what this one replaces is newer.
    A rank that died or hangs: the hook returns an error after its own time limit, with a sentence that names the rank
    (ckpt_set_error). Every rank that is left gets that error, now and from every later call; nothing is committed.
 
@@ -1523,7 +1524,8 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // file was saved or added (all stores but sftp, dbfs, mlflow-artifacts, the user's own, and file where the file system has no
 // extended attributes). It is dropped then, and a warning says so. Of what others have put, both clocks have to agree, that of
 // the machine that made the newer one and the store's: where one of them is behind the clock of the machine that left the older
-// one, that is put over it; where this one is behind both, a newer is dropped.
+// one, that is put over it; where this one is behind both, a newer is dropped. In stores without marks what was left of a sharded
+// checkpoint is dropped where a .metadata is that tells of other files by those names: another machine has published them.
 // A file whose upload failed for a reason that may pass (network, a busy or full store, rights) is tried again while the uploader
 // is open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see, and
 // all of them when it gets through. It is time after 1, 2, 4, 8 and then every 15 minutes; and when the uploader is closed, or a
@@ -39731,7 +39733,7 @@ static ckpt_err ckpt__fetch_file(ckpt__fetch *f) {
 //------------------------------------------------------------------------------
 // >>uploader   files to a store in the background: queue, staging, journal, recovery, publication
 //
-// uses:    error memory platform text digest name file transfer store stores retry send fetch
+// uses:    error memory platform text digest name file index transfer store stores retry send fetch
 // threads: add, remove, disown, begin, commit and abandon may be called by any thread; check, wait, report and close by the
 //          owner's. num_concurrent_uploads workers run ckpt__uploader_main. What stands below `lock` in ckpt_uploader
 //          is guarded by it; an item belongs to the thread that took it out of the queue, its record and
@@ -42424,11 +42426,76 @@ static ckpt_err ckpt__uploader_look_first(const ckpt__uploader_item *it, ckpt__s
 }
 
 // Was what a store has of a name, or what this uploader has put there, made later than a file of that moment? A store that keeps
-// no marks does not tell. The clock that dated what another put may have been ahead: the store must not say that it was put
-// before the file was made. Some say whole seconds.
+// no marks does not tell: it is asked what is published beside it (below). The clock that dated what another put may have been
+// ahead: the store must not say that it was put before the file was made. Some say whole seconds.
 static bool ckpt__uploader_knows_newer(ckpt_uploader *u, const char *name, const ckpt__store_stat *info, uint64_t made) {
     bool agrees = info->modified <= 0 || (info->modified + 1.0) * 1e6 >= (double)made;
     return ckpt__uploader_newest(u, name) > made || (ckpt__uploader_dated(info->mark) > made && agrees);
+}
+
+// Does one listing of ranks' files tell of another file than the other does, by a name that both have? A listing has a line for
+// each, with its size and sum, before all else that is on lines; of `ours` those will do.
+static bool ckpt__uploader_contradicts(const char *ours, const char *theirs) {
+    static const char begins[] = "\n{\"name\":\"", sum[] = "\"crc32\":\"";
+    for (const char *at = strstr(ours, begins); at != NULL; at = strstr(at + 1, begins)) {
+        char name[64];
+        const char *end = strchr(at + sizeof begins - 1, '"'), *crc = strstr(at, sum);
+        size_t n = end != NULL ? (size_t)(end + 1 - at) : 0;
+        if (n == 0 || n >= sizeof name || crc == NULL) continue;
+        memcpy(name, at, n);
+        name[n] = 0;
+        const char *other = strstr(theirs, name);
+        if (other != NULL && strncmp(at, other, (size_t)(crc - at) + sizeof sum - 1 + 8) != 0) return true;
+    }
+    return false;
+}
+
+// What an item, a rank's file or a listing, has to say of ranks' files, as lines of a listing.
+static ckpt_err ckpt__uploader_tell_members(const ckpt__uploader_item *it, const ckpt__send *s, bool listing, ckpt__buf *out) {
+    ckpt_err e = CKPT_OK;
+    if (!listing)
+        ckpt__buf_fmt(out, "\n{\"name\":\"%s\",\"size\":%llu,\"crc32\":\"%08lx\"", ckpt__os_path_base(it->name),
+                      (unsigned long long)it->size, (unsigned long)s->crc);
+    else if (s->body.memory != NULL) ckpt__buf_add(out, s->body.memory, (size_t)it->size);
+    else e = ckpt__file_slurp(out, it->data, INT_MAX, "the listing of a checkpoint");
+    (void)ckpt__buf_cstr(out);
+    return e != CKPT_OK ? e : out->err;
+}
+
+// A store without marks has another file in the place of `it`, which is one of many ranks', and which a dead process left, or
+// that is handed over again or has failed. *harms: another machine has published a checkpoint there, whose .metadata tells of
+// other files by the same names, and which could not be read any more. An older one, where the store tells when it was put,
+// gives way, but not to a rank's file that was left: the .metadata of that may never come, and who resumes hands it over again.
+static ckpt_err ckpt__uploader_look_for_listing(ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__send *s,
+                                                const ckpt__retry *retry, const ckpt__store_stat *there, bool *harms) {
+    ckpt__store_stat info = *there;
+    ckpt__buf name, ours, theirs;
+    const char *base = ckpt__os_path_base(it->name), *inside = &CKPT__INDEX_INSIDE[1];
+    bool listing = strcmp(base, inside) == 0;
+    *harms = false;
+    if (!listing && !ckpt__index_is_rank_file(base)) return CKPT_OK;
+    ckpt__buf_init(&name, &u->allocator);
+    ckpt__buf_init(&ours, &u->allocator);
+    ckpt__buf_init(&theirs, &u->allocator);
+    ckpt__buf_add(&name, it->name, (size_t)(base - it->name));
+    ckpt__buf_text(&name, inside);
+    (void)ckpt__buf_cstr(&name);
+    ckpt_err e = name.err;
+    if (e == CKPT_OK && !listing) e = ckpt__fetch_stat(u->store, name.data, &info, retry);
+    bool later = info.modified <= 0 ? it->left || it->made != 0
+                                    : (info.modified + 1.0) * 1e6 > (double)ckpt__uploader_made(it) || (it->left && !listing);
+    bool asks = e == CKPT_OK && later && !info.hollow;
+    if (asks) e = ckpt__fetch_small(u->store, name.data, &info, &theirs, (size_t)INT_MAX - 64, retry);
+    if (asks && e == CKPT_OK) e = ckpt__uploader_tell_members(it, s, listing, &ours);
+    if (asks && e == CKPT_OK) {
+        char *files_end = strstr(theirs.data, "\n\"entries\"");
+        if (files_end != NULL) *files_end = 0;
+        *harms = ckpt__uploader_contradicts(ours.data, theirs.data);
+    }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&ours);
+    ckpt__buf_free(&theirs);
+    return ckpt__uploader_must_wait(e) ? e : CKPT_OK;
 }
 
 // What a dead process left to be put over what is there is not put over what was made later: another staging folder may have
@@ -42452,10 +42519,18 @@ static ckpt_err ckpt__uploader_look_for_newer(ckpt_uploader *u, ckpt__uploader_i
         return ckpt__error_prefix(settled, "cannot upload %s to %s", s->name, u->store->uri);
     }
     it->overtaken = !ours && ckpt__uploader_knows_newer(u, it->name, &info, ckpt__uploader_made(it));
+    bool harms = false, blind = e == CKPT_OK && info.mark[0] == 0 && !ours && !it->overtaken;
+    ckpt_err told = blind ? ckpt__uploader_look_for_listing(u, it, s, retry, &info, &harms) : CKPT_OK;
+    if (told != CKPT_OK) {
+        s->curable = true;
+        return ckpt__error_prefix(told, "cannot tell whether another machine has published %s in %s", it->name, u->store->uri);
+    }
+    it->overtaken = it->overtaken || harms;
     if (it->overtaken)
         ckpt__error_log(&u->quiet, CKPT_LOG_WARN,
-                        "%s%s stays as it is: it was made later than what %s of %s, which is dropped",
+                        "%s%s stays as it is: %s than what %s of %s, which is dropped",
                         u->store->uri, it->name,
+                        harms ? "another machine has published a checkpoint of that name with another file" : "it was made later",
                         it->left || !it->again ? "an earlier process left" : "could not be uploaded before",
                         it->from != NULL ? it->from : it->data);
     *over = ours || it->overtaken;
@@ -44351,14 +44426,15 @@ static ckpt_err ckpt__remote_see(ckpt__remote *r, const char *name, ckpt__store_
     return e;
 }
 
-// Would the uploader drop a listing of that text, saved then, for there is a newer one? *unseen: the store did not answer.
-static bool ckpt__remote_has_newer(ckpt__remote *r, const char *name, const ckpt__buf *text, double saved_at, bool *unseen) {
-    ckpt__store_stat info;
-    ckpt_err e = ckpt__remote_see(r, name, &info);
+// Would the uploader drop a listing of that text, saved then, for there is a newer one? *unseen: the store did not answer. *info:
+// what it said; zeros where there is none.
+static bool ckpt__remote_has_newer(ckpt__remote *r, const char *name, const ckpt__buf *text, double saved_at, bool *unseen,
+                                   ckpt__store_stat *info) {
+    ckpt_err e = ckpt__remote_see(r, name, info);
     *unseen = e != CKPT_OK && e != CKPT_NOT_FOUND;
-    if (e != CKPT_OK || info.hollow) memset(&info, 0, sizeof info);
-    bool same = info.has_crc && info.size == text->len && info.crc == ckpt__digest_crc32(0, text->data, text->len);
-    return !same && ckpt__uploader_knows_newer(r->uploader, name, &info, (uint64_t)(saved_at * 1e6));
+    if (e != CKPT_OK || info->hollow) memset(info, 0, sizeof *info);
+    bool same = info->has_crc && info->size == text->len && info->crc == ckpt__digest_crc32(0, text->data, text->len);
+    return !same && ckpt__uploader_knows_newer(r->uploader, name, info, (uint64_t)(saved_at * 1e6));
 }
 
 // What an earlier process left, or what failed, and this one's uploader finishes: where is it now? The uploader forgets a file
@@ -58768,7 +58844,7 @@ static ckpt_err ckpt__resume_run(ckpt_saver *s, ckpt_timestamp *at) {
 //------------------------------------------------------------------------------
 // >>crew       a saver on many ranks: what all of them do together, or none
 //
-// uses:    error memory platform text digest time name state plan file index store remote ranks shard saver resume
+// uses:    error memory platform text digest time name state plan file index store fetch remote ranks shard saver resume
 // threads: the owner's thread of each rank's saver; no collective is made from another
 // states:  a part is busy -> durable or failed; all durable: committed; none busy and one failed: given up by all
 //
@@ -60361,6 +60437,29 @@ static void ckpt__crew_consider(ckpt_saver *s, int at, bool older, ckpt__crew_re
     ckpt__buf_add(told, l->name, strlen(l->name) + 1);
 }
 
+// The same of a store without marks, which has a listing of that name: it is read. One of an earlier edition is what this one
+// was to replace. Another of the same edition was saved by who did not know of this one: it is the newer one where the store does
+// not tell when it was put, for what is published and was loaded from by others is to stay.
+static bool ckpt__crew_is_anothers(const ckpt_saver *s, const ckpt__remote *r, const char *name, const ckpt__store_stat *info,
+                                   const ckpt__crew_rest *rest, const ckpt__buf *listing, bool *unseen) {
+    ckpt__buf text;
+    ckpt__shard_meta m;
+    bool anothers = false;
+    if (info->mark[0] != 0 || info->size == 0) return false;
+    ckpt__buf_init(&text, &s->allocator);
+    ckpt_err e = ckpt__fetch_small(r->store, name, info, &text, (size_t)CKPT__SHARD_MAX_TEXT, ckpt__remote_retry(r));
+    *unseen = e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_NOMEM;
+    bool same = e == CKPT_OK && text.len == listing->len && memcmp(text.data, listing->data, text.len) == 0;
+    if (e == CKPT_OK && !same && ckpt__shard_parse(&m, &s->allocator, text.data, text.len) == CKPT_OK) {
+        bool replaced = ckpt__shard_edition(&m) < rest->line.edition;
+        double told = info->modified + (replaced ? 0.0 : 1.0);          // some say whole seconds
+        anothers = info->modified > 0 ? told > rest->line.saved_at : !replaced;
+        ckpt__shard_free(&m);
+    }
+    ckpt__buf_free(&text);
+    return anothers;
+}
+
 // Rank 0: another machine may have saved the same step later, and published it. None of its files must give way to one of this
 // checkpoint, whose listing the uploader would drop then: that store is left out. The listings decide for all files: those that
 // no listing tells of are no checkpoint, and clocks of ranks differ.
@@ -60371,11 +60470,14 @@ static ckpt_err ckpt__crew_leave_newer(ckpt_saver *s, ckpt__crew_rest *rest, con
     ckpt__buf_init(&link, &s->allocator);
     for (int i = 0; i < s->remote_count && i < 64 && e == CKPT_OK; i++) {
         ckpt__remote *r = &s->remotes[i];
+        ckpt__store_stat info;
         uint64_t bit = (uint64_t)1 << i;
         bool unseen = false;
         if ((rest->stores & bit) == 0) continue;
         e = ckpt__saver_remote_names(s, r, &rest->line.t, &name, &link);
-        bool newer = e == CKPT_OK && ckpt__remote_has_newer(r, name.data, listing, rest->line.saved_at, &unseen);
+        bool newer = e == CKPT_OK && ckpt__remote_has_newer(r, name.data, listing, rest->line.saved_at, &unseen, &info);
+        if (e == CKPT_OK && !newer && !unseen)
+            newer = ckpt__crew_is_anothers(s, r, name.data, &info, rest, listing, &unseen);
         if (unseen) rest->unseen |= bit;
         if (!newer) continue;
         rest->stores &= ~bit;

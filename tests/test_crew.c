@@ -7435,9 +7435,18 @@ static ckpt_err stat_dated(ckpt_store *store, const char *name, ckpt__store_stat
     return e;
 }
 
+// A store without marks that tells of each object when it was put, in whole seconds, as sftp does.
+static ckpt_err stat_timed(ckpt_store *store, const char *name, ckpt__store_stat *out, ckpt__transfer *t) {
+    struct stat st;
+    ckpt_err e = ckpt__store_custom_table.stat(store, name, out, t);
+    if (e == CKPT_OK && stat(bucket_path(upload_to, name), &st) == 0) out->modified = (double)st.st_mtim.tv_sec;
+    return e;
+}
+
 static void overtake_in_flight(tr_rank *r, void *arg) {
     ckpt_uploader *u;
     member *m = in_flight_new(r, (plan *)arg, &u);
+    m->d.overwrite = true;
     if (member_open(m)) {
         for (int i = 1; i <= 3; i++) {
             ckpt_timestamp t = at_batch(i);
@@ -7496,19 +7505,21 @@ static void resume_overtaken(tr_rank *r, void *arg) {
 static void test_killed_in_flight_and_newer(void **state) {
     (void)state;
     static const char *const files[] = { ".metadata", "__0_0.pt", "__1_0.pt" };
-    ckpt__store_table table = ckpt__store_custom_table;
-    table.stat = stat_dated;
-    for (int k = 0; k < 2 * NEWER_CASES; k++) {
+    ckpt__store_table dated = ckpt__store_custom_table, timed = ckpt__store_custom_table;
+    const ckpt__store_table *const tables[] = { &dated, &dated, &ckpt__store_custom_table, &timed };
+    dated.stat = stat_dated;
+    timed.stat = stat_timed;
+    for (int k = 0; k < 4 * NEWER_CASES; k++) {
         plan p = plan_of(SHARDED), other = plan_of(SHARDED);
         p.number = other.number = CKPT_KEEP_ALL;
         p.keep = other.keep = 10;
-        p.apart = other.apart = k >= NEWER_CASES;
+        p.apart = other.apart = k / NEWER_CASES == 1;
         p.saves = k % NEWER_CASES;
         const char *objects = util_temp_dir();
         end_in_flight(objects, die_in_flight, &p);
         for (int i = 0; i < 2; i++) util_remove_tree(util_join(p.dir, p.apart ? util_fmt("rank%d/.ckpt-staging", i) : ".ckpt-staging"));
         upload_to = bucket_new(objects);
-        upload_to->store->table = &table;
+        upload_to->store->table = tables[k / NEWER_CASES];
         tr_run(tr_new(2), overtake_in_flight, &other);
         for (int i = 1; i <= 3 && p.saves == NEWER_HALF; i++) {
             assert_int_equal(unlink(bucket_path(upload_to, util_fmt("run/ba%d/.metadata", i))), 0);
@@ -7525,6 +7536,119 @@ static void test_killed_in_flight_and_newer(void **state) {
             assert_true(here == there && memcmp(mine, stored, here) == 0);
         }
         assert_string_equal(bucket_text(upload_to, "run/latest.pt.symlink"), "run/ba4");
+        bucket_end(upload_to);
+    }
+}
+
+// What a machine had staged when it was killed is not put over what another one has published, in a store that keeps no marks: a
+// rank's file would make that unreadable, and a listing would as well. So it is whether the machine resumes, or is killed
+// again before it does. What no listing tells of is sent.
+static void die_with_staged(tr_rank *r, void *arg) {
+    ckpt_uploader *u[2];
+    member *m = in_flight_new(r, (plan *)arg, u);
+    m->d.overwrite = true;              // as after a resume
+    TR_OK(r, ckpt_saver_open(&m->s, &m->d));
+    for (int i = 1; i <= 3; i++) TR_OK(r, member_step(m, i));
+    TR_OK(r, tr_barrier(r));
+    if (r->rank == 0) (void)raise(SIGKILL);
+}
+
+// The same when all ranks' files are there, and a listing is on its way.
+static void die_with_listing(tr_rank *r, void *arg) {
+    ckpt_uploader *u[2];
+    member *m = in_flight_new(r, (plan *)arg, u);
+    m->d.overwrite = true;
+    TR_OK(r, ckpt_saver_open(&m->s, &m->d));
+    if (r->rank == 0) bucket_hold_only(upload_to, ".metadata");
+    TR_OK(r, tr_barrier(r));
+    for (int i = 1; i <= 3; i++) TR_OK(r, member_step(m, i));
+    for (int64_t i = 0, held = 0; i < 1200 && held == 0; i++) {
+        (void)!ckpt_saver_wait(m->s, 0.05);
+        held = r->rank != 0 || bucket_waiting(upload_to) > 0;
+        TR_OK(r, tr_min(&held, 1, r));
+    }
+    if (r->rank == 0) (void)raise(SIGKILL);
+}
+
+static void open_what_was_left(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    ckpt_uploader *u;
+    member *m = in_flight_new(r, p, &u);
+    m->d.overwrite = true;
+    if (member_open(m)) {
+        ckpt_timestamp t;
+        if (p->saves == 1) TR_OK(r, ckpt_saver_resume(m->s, &t));
+        if (p->saves == 1) while (ckpt_saver_wait(m->s, 0) != CKPT_OK) {}
+        TR_OK(r, ckpt_uploader_wait(u, 60));
+    }
+    member_end_stores(m, &u, 1, p->saves == 1);
+}
+
+static void test_staged_in_flight_and_published(void **state) {
+    (void)state;
+    static const char *const files[] = { ".metadata", "__0_0.pt", "__1_0.pt" };
+    ckpt__store_table timed = ckpt__store_custom_table;
+    timed.stat = stat_timed;
+    for (int k = 0; k < 6; k++) {
+        plan p = plan_of(SHARDED), other = plan_of(SHARDED);
+        p.number = other.number = CKPT_KEEP_ALL;
+        p.keep = other.keep = 10;
+        p.saves = k / 2 > 0;
+        const char *objects = util_temp_dir();
+        end_in_flight(objects, k / 2 == 2 ? die_with_listing : die_with_staged, &p);
+        upload_to = bucket_new(objects);
+        if (k % 2 == 1) upload_to->store->table = &timed;
+        tr_run(tr_new(2), overtake_in_flight, &other);
+        if (p.saves == 0) assert_int_equal(unlink(bucket_path(upload_to, "run/ba2/.metadata")), 0);
+        tr_run(tr_new(2), open_what_was_left, &p);
+        for (int i = 0; i < 9; i++) {
+            const char *name = util_fmt("ba%d/%s", i / 3 + 1, files[i % 3]);
+            bool sent = p.saves == 0 && i / 3 == 1;
+            size_t here = 0, there = 0;
+            if (sent && i % 3 == 0) continue;
+            const char *mine = util_read(util_join(sent ? p.dir : other.dir, name), &here);
+            const char *stored = util_read(bucket_path(upload_to, util_fmt("run/%s", name)), &there);
+            assert_true(here == there && memcmp(mine, stored, here) == 0);
+        }
+        bucket_end(upload_to);
+    }
+}
+
+// What the job itself had published by those names, and saved once more when it was killed, is no other machine's: the later one of
+// its own takes the place of that, whether the store tells when it was put or not.
+static void resume_replaced(tr_rank *r, void *arg) {
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = in_flight_new(r, (plan *)arg, &u);
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 3);
+        member_check(m, 3);
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_replaced_in_flight(void **state) {
+    (void)state;
+    ckpt__store_table timed = ckpt__store_custom_table;
+    timed.stat = stat_timed;
+    for (int k = 0; k < 4; k++) {
+        plan p = plan_of(SHARDED);
+        p.number = CKPT_KEEP_ALL;
+        p.keep = 10;
+        upload_to = bucket_new(NULL);
+        tr_run(tr_new(2), overtake_in_flight, &p);
+        end_in_flight(upload_to->dir, die_with_staged, &p);
+        if (k % 2 == 1) util_remove_tree(util_join(p.dir, ".ckpt-staging"));
+        if (k / 2 == 1) upload_to->store->table = &timed;
+        tr_run(tr_new(2), resume_replaced, &p);
+        for (int i = 1; i <= 3; i++) {
+            size_t size = 0;
+            const char *here = util_read(util_join(p.dir, util_fmt("ba%d/.metadata", i)), &size);
+            assert_true(size > 0 && strncmp(here, bucket_text(upload_to, util_fmt("run/ba%d/.metadata", i)), size) == 0);
+            for (int rank = 0; rank < 2; rank++) assert_true(bucket_has(upload_to, util_fmt("run/ba%d/__%d_1.pt", i, rank)));
+        }
         bucket_end(upload_to);
     }
 }
@@ -8007,6 +8131,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_close_says_timeout_when_open),
         cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_killed_in_flight_and_away),
         cmocka_unit_test(test_killed_in_flight_and_damaged), cmocka_unit_test(test_killed_in_flight_and_newer),
+        cmocka_unit_test(test_staged_in_flight_and_published), cmocka_unit_test(test_replaced_in_flight),
         cmocka_unit_test(test_killed_in_flight_and_newer_in_one),
         cmocka_unit_test(test_killed_when_a_listing_went), cmocka_unit_test(test_link_was_copied),
         cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between), cmocka_unit_test(test_load_replaced),
