@@ -60411,7 +60411,21 @@ static uint64_t ckpt__crew_stores_without(ckpt_saver *s, const ckpt__index_line 
     return stores;
 }
 
-// The save of time t that was loaded; 0: nothing tells. With the turn.
+// Which save comes after all that the ledgers have of before time t; 0: they have none. Of a save that was loaded from a store,
+// where another machine has put it, they know what its name tells. With the turn.
+static uint64_t ckpt__crew_behind(const ckpt_saver *s, const ckpt_timestamp *t) {
+    uint64_t behind = 0;
+    for (int k = 0; k < s->remote_count; k++) {
+        const ckpt__index *ledger = &s->remotes[k].ledger;
+        for (size_t i = 0; i < ledger->count; i++) {
+            const ckpt__index_line *l = &ledger->lines[i];
+            if (!l->others && !l->guessed && l->number >= behind && ckpt__time_compare(&l->t, t) < 0) behind = l->number + 1;
+        }
+    }
+    return behind;
+}
+
+// The save of time t that was loaded; where nothing tells, one after those of before. 0: there are none. With the turn.
 static uint64_t ckpt__crew_loaded(const ckpt_saver *s, const ckpt_timestamp *t) {
     size_t at = ckpt__resume_line_of(s, t);
     uint64_t number = at < s->index.count ? s->index.lines[at].number : 0;
@@ -60422,7 +60436,7 @@ static uint64_t ckpt__crew_loaded(const ckpt_saver *s, const ckpt_timestamp *t) 
             if (!l->others && l->number > number && ckpt__time_compare(&l->t, t) == 0) number = l->number;
         }
     }
-    return number;
+    return number != 0 ? number : ckpt__crew_behind(s, t);
 }
 
 // Notes a line of rank 0's index if its folder is there and not in every store.

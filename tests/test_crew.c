@@ -7653,6 +7653,57 @@ static void test_replaced_in_flight(void **state) {
     }
 }
 
+// Another machine has gone on for long when the one that was killed is back, and what that had staged is sent before it resumes: no
+// store is to have it any more, and it goes with the next save that is published, though what was loaded is known from the store alone.
+static void go_on_for_long(tr_rank *r, void *arg) {
+    ckpt_uploader *u;
+    member *m = in_flight_new(r, (plan *)arg, &u);
+    m->d.overwrite = true;
+    if (member_open(m)) {
+        for (int i = 1; i <= 8; i++) {
+            ckpt_timestamp t = at_batch(i);
+            t.sample = 10 * i;          // which no name tells
+            TR_OK(r, ckpt_saver_fence(m->s));
+            member_set(m, i);
+            TR_OK(r, ckpt_saver_batch_end(m->s, &t));
+            TR_OK(r, ckpt_saver_wait(m->s, 0));
+        }
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void come_back_late(tr_rank *r, void *arg) {
+    ckpt_uploader *u;
+    ckpt_timestamp t;
+    member *m = in_flight_new(r, (plan *)arg, &u);
+    m->d.overwrite = true;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_uploader_wait(u, 60));
+        TR_OK(r, tr_barrier(r));
+        TR_CHECK(r, bucket_has(upload_to, "run/ba1/__0_0.pt") && bucket_has(upload_to, "run/ba3/__1_0.pt"));
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 8);
+        for (int i = 9; i <= 10; i++) TR_OK(r, member_step(m, i));
+        TR_OK(r, ckpt_saver_wait(m->s, 0));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+static void test_staged_in_flight_and_late(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED), other = plan_of(SHARDED);
+    p.number = other.number = 2;
+    p.keep = other.keep = 2;
+    const char *objects = util_temp_dir();
+    end_in_flight(objects, die_with_staged, &p);
+    upload_to = bucket_new(objects);
+    tr_run(tr_new(2), go_on_for_long, &other);
+    tr_run(tr_new(2), come_back_late, &p);
+    assert_string_equal(bucket_names(upload_to), "run%ba10%.metadata run%ba10%__0_0.pt run%ba10%__1_0.pt run%ba9%.metadata run%ba9%__0_0.pt "
+                                                 "run%ba9%__1_0.pt run%latest.pt.symlink");
+    bucket_end(upload_to);
+}
+
 // One of two stores has newer ones, and the other one gets those that were left. On no machine does a file leave the folder, for one
 // store lacks them.
 static void resume_overtaken_in_one(tr_rank *r, void *arg) {
@@ -8132,6 +8183,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_store_left), cmocka_unit_test(test_killed_in_flight), cmocka_unit_test(test_killed_in_flight_and_away),
         cmocka_unit_test(test_killed_in_flight_and_damaged), cmocka_unit_test(test_killed_in_flight_and_newer),
         cmocka_unit_test(test_staged_in_flight_and_published), cmocka_unit_test(test_replaced_in_flight),
+        cmocka_unit_test(test_staged_in_flight_and_late),
         cmocka_unit_test(test_killed_in_flight_and_newer_in_one),
         cmocka_unit_test(test_killed_when_a_listing_went), cmocka_unit_test(test_link_was_copied),
         cmocka_unit_test(test_link_moves), cmocka_unit_test(test_link_moves_between), cmocka_unit_test(test_load_replaced),
