@@ -59628,7 +59628,7 @@ static void ckpt__crew_outdo(ckpt__crew_past *p, int64_t edition, int64_t ranks)
 }
 
 // Nobody knows what such a store holds, or what it has of a name that is not noted, and no save may wait for it to say so: an
-// edition out of many millions is none that is there.
+// edition out of many millions is none that is there. With the turn.
 static ckpt_err ckpt__crew_make_edition(const ckpt_saver *s, const ckpt__remote *r, bool noted, ckpt__crew_past *p) {
     uint32_t dice = 0;
     bool dark = s->resumed ? r->unread : s->overwrite && r->unseen;
@@ -59660,10 +59660,10 @@ static ckpt_err ckpt__crew_next_edition(ckpt_saver *s, ckpt__saver_job *job, con
         if (at >= 0) ckpt__crew_outdo(&past, 0, r->ledger.lines[at].seen);
         if (left >= 0) ckpt__crew_outdo(&past, r->left.lines[left].edition, r->left.lines[left].ranks);
         if (left >= 0 && job->was[0] == 0) memcpy(job->was, r->left.lines[left].ending, sizeof job->was);
-        ckpt__saver_leave(s);
         if (newest) ckpt__crew_outdo(&past, r->edition, r->ranks);
         if (newest && job->was[0] == 0) memcpy(job->was, r->ending, sizeof job->was);
-        if (e == CKPT_OK) e = ckpt__crew_make_edition(s, r, at >= 0 || newest, &past);
+        e = ckpt__crew_make_edition(s, r, at >= 0 || newest, &past);        // an upload that ends has seen the store
+        ckpt__saver_leave(s);
     }
     ckpt__buf_free(&name);
     ckpt__buf_free(&link);
