@@ -322,10 +322,9 @@
    rank can reach and that verifies.
    Folders may be shared by all ranks, by those of a node, or by none; open finds out. Where they are apart, resume copies
    the files that a machine's ranks need, and it lacks, from another rank's folder, by broadcast; rank 0's may be on a machine
-   that is new to the job, and lack all. So does a saver of another layout that goes on from a sharded checkpoint, and what it
-   has copied goes when that is loaded, but rank 0's. Of monolithic ones rank 0's is copied, and where a machine has an older file
-   of that name, or has fetched a newer one, because the object was replaced meanwhile, too: into TMPDIR (else /tmp), while it is
-   loaded.
+   that is new to the job, and lack all; a saver of another layout goes on from a sharded checkpoint where each rank finds the
+   files that it needs in its folder. Of monolithic ones rank 0's is copied, and where a machine has an older file of that
+   name, or has fetched a newer one, because the object was replaced meanwhile, too: into TMPDIR (else /tmp), while it is loaded.
    Names of sharded checkpoints and tarballs must change with time: files that are replaced one rank at a time would leave
     no checkpoint for a while. Intervals in sec, sp and tok follow rank 0's timestamp; should_save counts if any rank says yes.
    barrier is the only hook that waits for others' long work, saving, loading and fetching: an adapter may give it a longer limit
@@ -42450,6 +42449,16 @@ static bool ckpt__uploader_contradicts(const char *ours, const char *theirs) {
     return false;
 }
 
+// Which edition of its name a listing is of, as the files say that it has lines of: who saved it knew of all before. -1: none
+// says it.
+static int64_t ckpt__uploader_edition(const char *lines) {
+    int64_t edition = -1;
+    const char *at = strstr(lines, "\n{\"name\":\"__");
+    const char *behind = at != NULL ? strchr(at + 13, '_') : NULL;
+    ckpt__view digits = { behind != NULL ? behind + 1 : "", behind != NULL ? strspn(behind + 1, "0123456789") : 0 };
+    return ckpt__txt_int(digits, &edition) ? edition : -1;
+}
+
 // What an item, a rank's file or a listing, has to say of ranks' files, as lines of a listing.
 static ckpt_err ckpt__uploader_tell_members(const ckpt__uploader_item *it, const ckpt__send *s, bool listing, ckpt__buf *out) {
     ckpt_err e = CKPT_OK;
@@ -42464,8 +42473,9 @@ static ckpt_err ckpt__uploader_tell_members(const ckpt__uploader_item *it, const
 
 // A store without marks has another file in the place of `it`, which is one of many ranks', and which a dead process left, or
 // that is handed over again or has failed. *harms: another machine has published a checkpoint there, whose .metadata tells of
-// other files by the same names, and which could not be read any more. An older one, where the store tells when it was put,
-// gives way, but not to a rank's file that was left: the .metadata of that may never come, and who resumes hands it over again.
+// other files by the same names, and which could not be read any more, or of a later edition. An older one, where the store tells
+// when it was put, gives way, but not to a rank's file that was left: the .metadata of that may never come, and who resumes hands
+// it over again.
 static ckpt_err ckpt__uploader_look_for_listing(ckpt_uploader *u, const ckpt__uploader_item *it, const ckpt__send *s,
                                                 const ckpt__retry *retry, const ckpt__store_stat *there, bool *harms) {
     ckpt__store_stat info = *there;
@@ -42490,7 +42500,8 @@ static ckpt_err ckpt__uploader_look_for_listing(ckpt_uploader *u, const ckpt__up
     if (asks && e == CKPT_OK) {
         char *files_end = strstr(theirs.data, "\n\"entries\"");
         if (files_end != NULL) *files_end = 0;
-        *harms = ckpt__uploader_contradicts(ours.data, theirs.data);
+        bool earlier = listing && ckpt__uploader_edition(theirs.data) > ckpt__uploader_edition(ours.data);
+        *harms = earlier || ckpt__uploader_contradicts(ours.data, theirs.data);
     }
     ckpt__buf_free(&name);
     ckpt__buf_free(&ours);
@@ -56534,15 +56545,13 @@ static ckpt_err ckpt__resume_copy(ckpt_saver *s, const char *path, uint64_t size
     return ckpt__ranks_share_long(&s->crew, e);
 }
 
-// The same of one that ranks need. Of those of one folder that is written by the one that makes its token there. made: gets its
-// path there, with a NUL behind it.
+// The same of one that ranks need. Of those of one folder that is written by the one that makes its token there.
 static ckpt_err ckpt__resume_bring_one(ckpt_saver *s, const ckpt__buf *path, uint64_t size, int from, bool wants,
-                                       const char *token, size_t number, char *block, ckpt__buf *made) {
+                                       const char *token, size_t number, char *block) {
     ckpt__buf claim;
     bool writes = false;
     ckpt__buf_init(&claim, &s->allocator);
     ckpt_err e = path->err;
-    if (wants && e == CKPT_OK && !s->leads) e = ckpt__file_unheld_copy(ckpt__os_mkdirs(s->root));
     if (wants) {
         ckpt__buf_fmt(&claim, "%s/.%llu%s", s->root, (unsigned long long)number, token);
         (void)ckpt__buf_cstr(&claim);
@@ -56551,7 +56560,6 @@ static ckpt_err ckpt__resume_bring_one(ckpt_saver *s, const ckpt__buf *path, uin
     }
     e = ckpt__ranks_share_long(&s->crew, e);
     if (e == CKPT_OK) e = ckpt__resume_copy(s, path->data, size, from, writes, block);
-    if (e == CKPT_OK && writes) ckpt__buf_add(made, path->data, path->len + 1);
     ckpt__resume_drop(&claim, writes);
     return e;
 }
@@ -56576,7 +56584,7 @@ static ckpt_err ckpt__resume_say_lost(const ckpt__shard_meta *m, const ckpt__sha
 // from the folder of another rank. Nothing is brought where a file that is needed is nowhere; where a rank could not look whether
 // it is in its folder, that is what keeps the job from it. Collective.
 static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, const ckpt__shard_place *place,
-                                   const ckpt__file_options *o, ckpt__buf *made) {
+                                   const ckpt__file_options *o) {
     size_t count = m->file_count, room = count * (sizeof(int64_t) * 2 + sizeof(bool) * 2) + 16;
     char *memory = (char *)ckpt__mem_alloc(&s->allocator, room);
     char *block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_BLOCK);
@@ -56613,29 +56621,13 @@ static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, con
         if (told[2 * i + 1] == 0) continue;
         ckpt__shard_path(&path, place, m->files[i].name);
         e = ckpt__resume_bring_one(s, &path, m->files[i].size, (int)told[2 * i], needed[i] && !here[i], ckpt__buf_cstr(&token), i,
-                                   block, made);
+                                   block);
     }
     ckpt__mem_free(&s->allocator, memory, room);
     ckpt__mem_free(&s->allocator, block, CKPT__RESUME_BLOCK);
     ckpt__buf_free(&path);
     ckpt__buf_free(&token);
     return e;
-}
-
-// A saver that makes no folders has one in rank 0's index alone, and what others were sent of it would stay on their machines for
-// ever. What cannot be removed does.
-static void ckpt__resume_take_back(ckpt_saver *s, const ckpt__buf *made) {
-    ckpt__error_record kept;
-    ckpt__buf dir;
-    ckpt__error_take(&kept);
-    for (size_t at = 0; made->err == CKPT_OK && at < made->len; at += strlen(made->data + at) + 1) {
-        ckpt__buf_init(&dir, &s->allocator);
-        ckpt__os_path_dir(&dir, made->data + at);
-        (void)ckpt__os_remove(made->data + at);
-        if (dir.err == CKPT_OK && ckpt__os_remove_dir(ckpt__buf_cstr(&dir)) == CKPT_OK) (void)ckpt__os_remove_dir(s->root);
-        ckpt__buf_free(&dir);
-    }
-    ckpt__error_last = kept;
 }
 
 // Loads this rank's share of a folder. Memory is touched when it is known to fit, and to be there, on all ranks. `learnt` gets
@@ -56646,11 +56638,9 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     ckpt__file_options o;
     ckpt__shard_meta m;
     ckpt__shard_place place;
-    ckpt__buf dir, made;
-    bool far = offer->kind == CKPT__RESUME_FAR_FOLDER, parsed = false, sharded = s->layout == CKPT__SAVER_SHARDED;
-    bool brings = !far && (sharded ? s->scattered : s->crew.together);      // of other layouts open does not find out
+    ckpt__buf dir;
+    bool far = offer->kind == CKPT__RESUME_FAR_FOLDER, parsed = false;
     ckpt__buf_init(&dir, &s->allocator);
-    ckpt__buf_init(&made, &s->allocator);
     memset(&place, 0, sizeof place);
     ckpt_err e = CKPT_OK;
     if (far) {
@@ -56673,18 +56663,14 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     }
     if (e == CKPT_OK) (void)ckpt__index_describe_file(&s->index, learnt, &m.view);
     if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o, NULL);
-    if (brings) {
+    if (s->scattered && !far) {
         e = ckpt__ranks_share_long(&s->crew, e);
-        if (e == CKPT_OK) e = ckpt__resume_bring(s, &m, &place, &o, &made);
+        if (e == CKPT_OK) e = ckpt__resume_bring(s, &m, &place, &o);
     }
     if (e == CKPT_OK) e = ckpt__shard_present(&m, &place, s->state, &o);
     e = ckpt__ranks_share_long(&s->crew, e);
     s->resume_reads = s->resume_reads || e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__shard_restore(&m, &place, s->state, &o, at, NULL);
-    if (brings && !sharded) {
-        e = ckpt__ranks_share_long(&s->crew, e);        // others may have read it there
-        if (s->ranks.rank != 0) ckpt__resume_take_back(s, &made);
-    }
     if (e == CKPT_OK && (s->weights_only || !m.has_time)) *at = offer->t;
     if (e == CKPT_OK && far && s->books) {          // a save of that name must not touch these files
         ckpt__remote *r = &s->remotes[offer->remote];
@@ -56699,7 +56685,6 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     }
     if (parsed) ckpt__shard_free(&m);
     ckpt__buf_free(&dir);
-    ckpt__buf_free(&made);
     return e;
 }
 
