@@ -1150,8 +1150,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // checkpoint file that lies where the latest link belongs (a copy made by hand) gets the name of its time
 // first.
 // With destinations their .symlink objects are asked as well: a checkpoint there that is newer than all that is local
-// is fetched into the folder, entered in the index and loaded; so a machine that has nothing resumes too. Its name ends as it
-// does there (".pt.gz"), whatever filename does. One that
+// is fetched into the folder, entered in the index and loaded; so a machine that has nothing resumes too. One that
 // does not verify is passed over, and then the bucket is listed for older ones, as it is where there is no .symlink: it may have
 // another name since. Of a name without a count ("ep{epoch}.pt") both
 // ends are compared, or all of it is fetched where the store has no ranges; a local one that this machine has uploaded is loaded
@@ -55973,42 +55972,6 @@ typedef struct ckpt__resume_far {
     double          put;                // linked: when it came there, by the store's clock; 0: not known
 } ckpt__resume_far;
 
-// The length of a container's ending that stands at `p`; 0: none does.
-static size_t ckpt__resume_container(const char *p) {
-    static const char *const containers[] = { ".pt", ".safetensors", ".tar", ".tgz" };
-    for (size_t i = 0; i < sizeof containers / sizeof *containers; i++) {
-        size_t n = strlen(containers[i]);
-        if (strncmp(p, containers[i], n) == 0 && (p[n] == 0 || p[n] == '.')) return n;
-    }
-    return 0;
-}
-
-static bool ckpt__resume_is_ending(const char *p) {
-    const char *begin = p;
-    for (size_t n = ckpt__resume_container(p); n > 0; n = ckpt__resume_container(p)) p += n;       // ".pt.tar"
-    return p > begin && (*p == 0 || ckpt__codec_by_suffix(p + 1) != NULL);
-}
-
-// What the name of a checkpoint file ends with: its container, and what packs it; "": neither.
-static const char *ckpt__resume_ending(const char *name) {
-    const char *p = strchr(ckpt__os_path_base(name), '.');
-    while (p != NULL && !ckpt__resume_is_ending(p)) p = strchr(p + 1, '.');
-    return p != NULL ? p : name + strlen(name);
-}
-
-// The name in the folder of a checkpoint of time t that was called `was`: other programs go by what it ends with, and that is not
-// the template's where it had another one.
-static ckpt_err ckpt__resume_name(const ckpt_saver *s, ckpt__buf *out, const ckpt_timestamp *t, const char *was) {
-    ckpt_err e = ckpt__saver_format(s, out, s->filename, t);
-    if (e != CKPT_OK || s->layout == CKPT__SAVER_TARS) return e;
-    const char *mine = ckpt__resume_ending(out->data), *its = ckpt__resume_ending(was);
-    if (strcmp(*mine != 0 ? mine : ".pt", *its != 0 ? its : ".pt") == 0) return CKPT_OK;
-    out->len = (size_t)(mine - out->data);
-    ckpt__buf_text(out, *its != 0 ? its : ".pt");
-    (void)ckpt__buf_cstr(out);
-    return out->err;
-}
-
 // The checkpoint of a line has another name from now on; what is known of it stays, and its pin.
 static ckpt_err ckpt__resume_rename_line(ckpt_saver *s, size_t at, const char *to) {
     ckpt__index_line l = s->index.lines[at];
@@ -56770,7 +56733,7 @@ static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&path, &s->allocator);
     ckpt__buf_init(&dir, &s->allocator);
-    ckpt_err e = ckpt__resume_name(s, &name, &l->t, f->name);
+    ckpt_err e = ckpt__saver_format(s, &name, s->filename, &l->t);
     if (e == CKPT_OK && !ckpt__index_name_ok(ckpt__buf_cstr(&name)))
         e = ckpt__error_set(CKPT_ARG, "filename '%s' gives '%s', which is no name inside the folder", s->filename, name.data);
     if (e == CKPT_OK) ckpt__index_path(&path, &s->index, name.data);
@@ -57819,6 +57782,20 @@ static void ckpt__resume_tell_unknown(const ckpt_saver *s, const ckpt__remote *r
                         "metric: any of them may be one to keep, and they stay", (unsigned long long)unknown, r->store->uri);
 }
 
+// What the name of a checkpoint file ends with: its container, and what packs it; "": neither.
+static const char *ckpt__resume_ending(const char *name) {
+    static const char *const containers[] = { ".pt", ".safetensors", ".tar", ".tgz" };
+    const char *ending = name + strlen(name), *base = ckpt__os_path_base(name);
+    for (const char *p = strchr(base, '.'); p != NULL; p = strchr(p + 1, '.')) {
+        for (size_t i = 0; i < sizeof containers / sizeof *containers; i++) {
+            size_t n = strlen(containers[i]);
+            bool is = strncmp(p, containers[i], n) == 0;
+            if (is && (p[n] == 0 || (p[n] == '.' && ckpt__codec_by_suffix(p + n + 1) != NULL))) ending = p;
+        }
+    }
+    return ending;
+}
+
 static bool ckpt__resume_is_of(const ckpt_saver *s, const ckpt__resume_kin *kin, const char *name) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__name_found found;
@@ -57854,7 +57831,7 @@ static bool ckpt__resume_find_kin(const ckpt_saver *s, ckpt__remote *r, const ch
     if (found && !*own) {
         const char *ending = ckpt__resume_ending(name), *mine = ckpt__resume_ending(kin->format.data);
         found = ckpt__resume_is_of_ranks(s, kin, name);
-        if (!found) {
+        if (!found && *ending != 0 && *mine != 0) {
             kin->format.len = (size_t)(mine - kin->format.data);
             ckpt__buf_text(&kin->format, ending);
             (void)ckpt__buf_cstr(&kin->format);

@@ -1831,40 +1831,6 @@ static void test_ledger_of_another_template(void **state) {
     }
 }
 
-// What was saved under another ending keeps that where it is fetched to, as other programs go by it. It is rotated as any other; and a
-// second process, with its index (0) or without, goes on from it.
-static void test_fetched_keeps_its_ending(void **state) {
-    (void)state;
-    static const char *const endings[][3] = { { ".pt.gz", ".pt", ".pt.gz" }, { ".pt", ".pt.gz", ".pt" }, { ".safetensors", ".pt", ".safetensors" },
-                                              { "", ".safetensors", ".pt" }, { ".pt", "", "" }, { ".v1.pt", ".v2.pt", ".v2.pt" } };
-    for (int k = 0; k < UTIL_COUNT(endings); k++) {
-        for (int lost = 0; lost < 2; lost++) {
-            bucket *b = bucket_new(NULL);
-            remote_run m = template_run(util_temp_dir(), b, endings[k][0]);
-            for (int i = 1; i <= 3; i++) save_wait(&m, i);
-            remote_end(&m);
-            const char *dir = util_temp_dir(), *name = util_fmt("ba3%s", endings[k][2]);
-            for (int turn = 0; turn < 3; turn++) {
-                m = template_run(dir, b, endings[k][1]);
-                m.r->s->rule.keep = 2;
-                ok(ckpt_saver_resume(m.r->s, NULL));
-                run_check(m.r, 3);
-                assert_string_equal(util_link_target(util_join(dir, "latest.pt")), name);
-                assert_string_equal(names_in(dir), util_fmt("%s latest.pt", name));
-                if (turn == 2) save_wait(&m, 4);
-                if (turn == 2) assert_true(util_exists(util_join(dir, name)));
-                for (int i = 5; i <= 6 && turn == 2; i++) save_wait(&m, i);
-                remote_end(&m);
-                if (lost && turn == 0) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
-            }
-            assert_false(util_exists(util_join(dir, name)));
-            assert_string_equal(bucket_names(b), util_fmt("%srun%%ba5%s run%%ba6%s run%%latest.pt.symlink", k < 5 ? "" : "run%ba2.v1.pt ",
-                                                          endings[k][1], endings[k][1]));
-            bucket_end(b);
-        }
-    }
-}
-
 // A machine that has nothing goes on from what has the name of another ending, or of another number of ranks: that, and what was saved
 // before it under such names, is the run's to rotate, but for what was pinned. Of another template only what it went on from is, and
 // that is said. 3: of a folder, too.
@@ -1874,7 +1840,8 @@ static void test_rotates_other_names(void **state) {
     static const char *const to[] = { "ba{batch}.safetensors", "{world_size}-ba{batch}.pt", "b{batch}.pt", "b{batch}" };
     static const char *const left[] = { "run%ba2.pt run%ba7.safetensors run%ba8.safetensors", "run%2-ba2.pt run%3-ba7.pt run%3-ba8.pt",
                                         "run%b7.pt run%b8.pt run%ba2.pt run%ba4.pt",
-                                        "b7%.metadata b7%__0_0.pt b8%.metadata b8%__0_0.pt ba2%.metadata ba2%__0_0.pt ba4%.metadata ba4%__0_0.pt" };
+                                        "b7%.metadata b7%__0_0.pt b8%.metadata b8%__0_0.pt ba2%.metadata ba2%__0_0.pt "
+                                        "ba4%.metadata ba4%__0_0.pt" };
     for (int k = 0; k < UTIL_COUNT(from); k++) {
         bucket *b = bucket_new(NULL);
         for (int turn = 0, step = 0; turn < 2; turn++) {
@@ -5322,7 +5289,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_remote_rotation_in_a_copy),
         cmocka_unit_test(test_ledger_is_out_of_reach), cmocka_unit_test(test_ledger_out_of_reach_and_pinned),
         cmocka_unit_test(test_partial_ledger_is_made_again), cmocka_unit_test(test_ledger_of_another_template),
-        cmocka_unit_test(test_rotates_other_names), cmocka_unit_test(test_fetched_keeps_its_ending),
         cmocka_unit_test(test_pins_of_what_is_local),
         cmocka_unit_test(test_partial_ledger_without_resume),
         cmocka_unit_test(test_pins_without_a_list),
