@@ -1075,10 +1075,9 @@ typedef struct ckpt_saver_desc {
 //   at the earliest, and then more and more seldom, up to once a day: that is told once
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged or cannot be. What the saver knows
 // to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists it
-// at resume, and for sharded ones with `overwrite` a saver lists when it is opened: with all names that differ from its own as
-// that of what it resumed from does, in the number of ranks or the ending (of another template that one alone is rotated, with a
-// WARN). Which save an object was, its metric and its pin are in no list, so with num_remote_to_keep and one of keep_every,
-// keep_best or a pin a copy of the file is put beside the checkpoints after each of them, one for each template.
+// at resume, and for sharded ones with `overwrite` a saver lists when it is opened: objects of today's template, and what has
+// names of another one stays. Which save an object was, its metric and its pin are in no list, so with num_remote_to_keep and one
+// of keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them, one for each template.
 // What was half sent, or half removed, of sharded ones by a machine that is lost goes when that name is saved again, where a
 // listing has told of it; else `ckpt gc URI` removes it.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
@@ -50346,31 +50345,34 @@ static bool ckpt__saver_learn_files(ckpt__index_line *l, const ckpt__index_line 
 
 // SHARDED: a line that was only listed does not know which files go with its listing, and nobody does when that is gone; nor does
 // one of before this process for certain: another machine may have saved that name again. Where it will never be read they are
-// taken for those of this world. False: the store did not answer, or is not to be asked (`away`): then the others need not be
-// asked, and one try is enough, as there is a next arrival; or it could not be noted. Without the turn.
-static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char *name, bool *away) {
+// taken for those of this world. False: the store is not to be asked now, or did not answer (`away`): then the others need not be
+// asked, and one try is enough, as there is a next arrival; or it could not be noted. What the store does not tell of a line that
+// knows its files is no reason to keep it. Without the turn.
+static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char *name, bool asks, bool *away) {
     ckpt__error_record kept;
     ckpt__store_stat info;
     ckpt__index_line says;
     if (!ckpt__index_is_folder(name)) return true;
     ckpt__saver_enter(s);
     int at = ckpt__index_find(&r->ledger, name);
-    bool known = at < 0 || (r->ledger.lines[at].ranks > 0 && r->ledger.lines[at].sent);
+    bool noted = at < 0 || r->ledger.lines[at].ranks > 0, known = at < 0 || (noted && r->ledger.lines[at].sent);
     ckpt__saver_leave(s);
-    if (known || *away) return known;
+    if (known || !asks || *away) return known || (asks && noted);
     memset(&says, 0, sizeof says);
     memset(&info, 0, sizeof info);
     ckpt__retry once = *ckpt__uploader_retry(r->uploader);
     once.num_attempts = 1;
     ckpt__error_take(&kept);
     ckpt_err e = ckpt__fetch_stat(r->store, name, &info, &once);
+    bool answers = e == CKPT_OK || e == CKPT_NOT_FOUND;
     if (e == CKPT_OK) e = ckpt__saver_ask_listing(s, r, name, &info, &once, &says);
-    *away = e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_CORRUPT && !ckpt__remote_is_final(e);
-    if (*away && e != CKPT_CANCELLED)
+    bool unread = e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_CORRUPT && !ckpt__remote_is_final(e);
+    *away = unread && !answers;
+    if (unread && !noted && e != CKPT_CANCELLED)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "an old checkpoint is not removed yet, as nobody knows its files: %s",
                         ckpt__error_last.text);
     ckpt__error_last = kept;
-    if (e != CKPT_OK) return !*away;
+    if (e != CKPT_OK) return !unread || noted;
     ckpt__saver_enter(s);
     at = ckpt__index_find(&r->ledger, name);
     known = at < 0 || !ckpt__saver_learn_files(&r->ledger.lines[at], &says);
@@ -50387,9 +50389,9 @@ static ckpt_err ckpt__saver_remove(ckpt_saver *s, ckpt__remote *r, const ckpt__b
                                    bool asks) {
     const char *name = names->data;
     ckpt_err first = CKPT_OK;
-    bool away = !asks;
+    bool away = false;
     for (size_t i = 0; i < count; i++, name += strlen(name) + 1) {
-        bool knows = ckpt__saver_learn_leaving(s, r, name, &away);
+        bool knows = ckpt__saver_learn_leaving(s, r, name, asks, &away);
         ckpt__saver_upload *up = (ckpt__saver_upload *)ckpt__mem_alloc(&s->allocator, sizeof *up);
         ckpt_err e = up != NULL ? CKPT_OK : CKPT_NOMEM;
         ckpt__saver_enter(s);           // until it is asked for: else a new object of that name might come in between, and go
@@ -55930,7 +55932,7 @@ static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path
 //------------------------------------------------------------------------------
 // >>resume     the newest checkpoint of a folder and its stores that verifies
 //
-// uses:    error memory platform text digest time name plan codec engine file index store fetch retry remote ranks shard saver
+// uses:    error memory platform text digest time name plan engine file index store fetch retry remote ranks shard saver
 // threads: the owner's thread of the saver, its writer idle; it has the turn, so that uploads that end wait
 //
 // Index, folder, latest link and what each store's latest names are put together; the newest save
@@ -57267,12 +57269,6 @@ static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__
     return e;
 }
 
-// A template whose names this run gave before: of another number of ranks, or with another ending.
-typedef struct ckpt__resume_kin {
-    ckpt__buf  format;
-    ckpt_ranks ranks;
-} ckpt__resume_kin;
-
 // SHARDED: a save of a name that was listed must not touch its files either.
 static ckpt_err ckpt__resume_note_listed(ckpt__remote *r, const ckpt__index *listed) {
     ckpt_err e = CKPT_OK;
@@ -57287,29 +57283,24 @@ static ckpt_err ckpt__resume_note_listed(ckpt__remote *r, const ckpt__index *lis
 // Lists a store into `out`. One that does not let us, or cannot be listed, has nothing to offer. One that says "not found" of its
 // list is not there itself, or somebody answers in its place: of its checkpoints nothing is known, and that is no fresh start;
 // *absent says so. SHARDED: what files of ranks it has is noted as well, as a save of such a name must not touch them.
-// kin: whose names are meant; NULL: the run's.
-static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, const ckpt__resume_kin *kin, ckpt__index *out,
-                                       bool *absent) {
+static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__index *out, bool *absent) {
     ckpt__buf prefix, pattern;
     ckpt__name_pattern p;
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__buf_init(&prefix, &s->allocator);
     ckpt__buf_init(&pattern, &s->allocator);
-    if (kin != NULL) d.ranks = &kin->ranks;
-    ckpt_err e = CKPT_OK;
-    if (kin != NULL) ckpt__buf_text(&pattern, kin->format.data);
-    else e = ckpt__saver_remote_pattern(s, r, &pattern);
+    ckpt_err e = ckpt__saver_remote_pattern(s, r, &pattern);
     if (e == CKPT_OK) e = ckpt__name_pattern_init(&p, NULL, ckpt__buf_cstr(&pattern), &d);
     if (e == CKPT_OK) {
         ckpt__name_pattern_head(&p, &prefix);           // of all names of the template
         ckpt__name_pattern_free(&p);
         e = prefix.err != CKPT_OK ? prefix.err : pattern.err;
     }
-    ckpt__index *left = s->books && s->layout == CKPT__SAVER_SHARDED && kin == NULL ? &r->left : NULL;
+    ckpt__index *left = s->books && s->layout == CKPT__SAVER_SHARDED ? &r->left : NULL;
     if (e == CKPT_OK) e = ckpt__remote_list(r, prefix.data, pattern.data, &d, ckpt__remote_retry(r), out, left);
     if (e != CKPT_OK) r->unlisted = true;
     if (e == CKPT_OK && left != NULL) e = ckpt__resume_note_listed(r, out);
-    if (kin == NULL) r->listed = e == CKPT_OK && left != NULL;
+    r->listed = e == CKPT_OK && left != NULL;
     if (e == CKPT_UNSUPPORTED) {
         e = CKPT_OK;
     } else if (e == CKPT_AUTH) {
@@ -57318,7 +57309,7 @@ static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, const ckp
     } else if (e == CKPT_NOT_FOUND) {                           // of the user's functions alone it can be a word of their own
         e = r->store->table == &ckpt__store_custom_table ? CKPT_OK : CKPT_NET;
         *absent = e != CKPT_OK;
-        if (kin == NULL) r->listed = e == CKPT_OK && left != NULL;
+        r->listed = e == CKPT_OK && left != NULL;
     }
     ckpt__buf_free(&prefix);
     ckpt__buf_free(&pattern);
@@ -57344,7 +57335,8 @@ static bool ckpt__resume_is_away(ckpt_err e, bool reads) {
     return e == CKPT_NET || e == CKPT_TIMEOUT || e == CKPT_AUTH || (e == CKPT_IO && !reads);
 }
 
-// Adds all that a store has of this run, once. needed: else of one that is not there nothing is known, and that may do.
+// Adds all that a store has of this run, once. needed: else of one that is not there, or that cannot be listed though it can be
+// reached, nothing is known, and that may do.
 static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__remote *r, bool needed) {
     bool *listed = &w->listed[r - s->remotes], absent = false;
     ckpt__index all;
@@ -57356,7 +57348,12 @@ static ckpt_err ckpt__resume_list(ckpt_saver *s, ckpt__resume_walk *w, ckpt__rem
     ckpt_err e = ckpt__resume_far_pattern(s, r, &format, &p);
     if (e != CKPT_OK) return e;
     e = ckpt__index_init(&all, &s->allocator, s->root);
-    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, NULL, &all, &absent);
+    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &all, &absent);
+    bool reached = e != CKPT_NET && e != CKPT_TIMEOUT && e != CKPT_NOMEM && e != CKPT_CANCELLED;
+    if (!needed && e != CKPT_OK && reached) {
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "whether there are newer checkpoints is not known: %s", ckpt__error_last.text);
+        absent = true;
+    }
     *listed = needed || !absent;
     for (size_t i = 0; i < all.count && e == CKPT_OK; i++)
         e = ckpt__resume_add_far(s, w, r, &p, known, all.lines[i].name, NULL);
@@ -57423,7 +57420,9 @@ static ckpt_err ckpt__resume_leads_nowhere(ckpt_saver *s, ckpt__resume_walk *w, 
                               s->remote_name);
         ckpt__resume_count(w, name);
     }
-    e = leads.err != CKPT_OK ? leads.err : folder.err;
+    bool unasked = !beside.any && e != CKPT_OK && e != CKPT_NOT_FOUND && e != CKPT_UNSUPPORTED && e != CKPT_AUTH;
+    if (leads.err != CKPT_OK || folder.err != CKPT_OK) e = CKPT_NOMEM;
+    else e = unasked ? ckpt__resume_without(s, w, r, e, NULL) : CKPT_OK;
     ckpt__buf_free(&leads);
     ckpt__buf_free(&folder);
     return e;
@@ -57611,27 +57610,6 @@ static ckpt_err ckpt__resume_prepare_far(ckpt_saver *s, ckpt__resume_walk *w, co
     return offer->marked ? ckpt__file_unheld_copy(ckpt__resume_mark(offer->held[1].data, &offer->size, &offer->mark)) : e;
 }
 
-// A folder that was loaded where it lies, of time t, is this run's from now on, whatever it is called: rotation must know of it.
-// stat: of its listing, the offer's text.
-static ckpt_err ckpt__resume_note_folder(ckpt__resume_far *f, const ckpt__resume_offer *offer, const ckpt__store_stat *stat,
-                                         const ckpt_timestamp *t, const ckpt__index_line *learnt) {
-    ckpt__remote *r = f->from;
-    ckpt__index_line l = *learnt;
-    if (ckpt__index_find(&r->ledger, f->name) >= 0) return CKPT_OK;
-    r->ledger.lost = true;              // another machine is at work, and saves more than that
-    l.name = f->name;
-    l.t = *t;
-    l.saved_at = stat->modified > 0 ? stat->modified : ckpt__os_time();
-    l.bytes = offer->length[2];
-    l.checksum = ckpt__digest_crc32(0, offer->text, offer->length[2]);
-    l.has_checksum = l.owned = true;
-    l.upload = f->linked ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
-    l.edition = r->edition;
-    l.ranks = r->ranks;
-    memcpy(l.ending, r->ending, sizeof l.ending);
-    return ckpt__index_insert(&r->ledger, ckpt__index_place(&r->ledger, &l), &l);
-}
-
 // Fetches and tries one. *loaded: this is the one, and *at its line, where this rank keeps it; SIZE_MAX: it has none.
 static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt__resume_walk *w, ckpt_timestamp *t, bool *loaded,
                                      size_t *at) {
@@ -57653,7 +57631,8 @@ static ckpt_err ckpt__resume_try_far(ckpt_saver *s, ckpt__resume_far *far, ckpt_
     if (*loaded) {
         ckpt__error_log(&s->logger, CKPT_LOG_INFO, "resumed from %s%s: epoch %lld, batch %lld", f.from->store->uri, f.name,
                         (long long)t->epoch, (long long)t->batch);
-        if (s->books && folder) e = ckpt__resume_note_folder(&f, &offer, &info, t, &line);
+        bool other = folder && ckpt__index_find(&f.from->ledger, f.name) < 0;
+        if (s->books && other) f.from->ledger.lost = true;          // another machine is at work, and saves more than that
         if (s->books && !folder) e = ckpt__resume_keep(s, &f, offer.temp, &info, t, &line, at);
     } else if (s->crew.broken.code == CKPT_OK &&
                ((tries && ckpt__resume_passes(e, own)) || (!tries && (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND)))) {
@@ -57782,90 +57761,6 @@ static void ckpt__resume_tell_unknown(const ckpt_saver *s, const ckpt__remote *r
                         "metric: any of them may be one to keep, and they stay", (unsigned long long)unknown, r->store->uri);
 }
 
-// What the name of a checkpoint file ends with: its container, and what packs it; "": neither.
-static const char *ckpt__resume_ending(const char *name) {
-    static const char *const containers[] = { ".pt", ".safetensors", ".tar", ".tgz" };
-    const char *ending = name + strlen(name), *base = ckpt__os_path_base(name);
-    for (const char *p = strchr(base, '.'); p != NULL; p = strchr(p + 1, '.')) {
-        for (size_t i = 0; i < sizeof containers / sizeof *containers; i++) {
-            size_t n = strlen(containers[i]);
-            bool is = strncmp(p, containers[i], n) == 0;
-            if (is && (p[n] == 0 || (p[n] == '.' && ckpt__codec_by_suffix(p + n + 1) != NULL))) ending = p;
-        }
-    }
-    return ending;
-}
-
-static bool ckpt__resume_is_of(const ckpt_saver *s, const ckpt__resume_kin *kin, const char *name) {
-    ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
-    ckpt__name_found found;
-    bool matches = false;
-    d.ranks = &kin->ranks;
-    return ckpt__name_match(kin->format.data, &d, name, &matches, &found) == CKPT_OK && matches;
-}
-
-// Numbers that stand in the name are tried for that of the ranks.
-static bool ckpt__resume_is_of_ranks(const ckpt_saver *s, ckpt__resume_kin *kin, const char *name) {
-    for (const char *p = name; *p != 0; p++) {
-        int64_t world = 0;
-        size_t n = strspn(p, "0123456789");
-        ckpt__view digits = { p, n };
-        if (n == 0) continue;
-        p += n - 1;
-        if (!ckpt__txt_int(digits, &world) || world < 1 || world > 1 << 24) continue;
-        memset(&kin->ranks, 0, sizeof kin->ranks);
-        kin->ranks.world_size = (int)world;
-        kin->ranks.local_world_size = 1;
-        if (ckpt__resume_is_of(s, kin, name)) return true;
-    }
-    return false;
-}
-
-// Finds the template that has made a name. *own: it is the run's. The thread's sentence stays.
-static bool ckpt__resume_find_kin(const ckpt_saver *s, ckpt__remote *r, const char *name, ckpt__resume_kin *kin, bool *own) {
-    ckpt__error_record kept;
-    ckpt__error_take(&kept);
-    kin->ranks = s->named;
-    bool found = ckpt__saver_remote_pattern(s, r, &kin->format) == CKPT_OK && ckpt__buf_cstr(&kin->format)[0] != 0;
-    *own = found && ckpt__resume_is_of(s, kin, name);
-    if (found && !*own) {
-        const char *ending = ckpt__resume_ending(name), *mine = ckpt__resume_ending(kin->format.data);
-        found = ckpt__resume_is_of_ranks(s, kin, name);
-        if (!found && *ending != 0 && *mine != 0) {
-            kin->format.len = (size_t)(mine - kin->format.data);
-            ckpt__buf_text(&kin->format, ending);
-            (void)ckpt__buf_cstr(&kin->format);
-            kin->ranks = s->named;
-            found = kin->format.err == CKPT_OK && ckpt__resume_is_of(s, kin, name);
-            found = found || (kin->format.err == CKPT_OK && ckpt__resume_is_of_ranks(s, kin, name));
-        }
-    }
-    ckpt__error_last = kept;
-    return found;
-}
-
-// What the run goes on from, the save of time t, may have a name of another number of ranks, or another ending: then all that
-// has such names is this run's too, and rotation's. Of another template nothing is known but that.
-static ckpt_err ckpt__resume_list_kin(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, ckpt__index *listed) {
-    ckpt__resume_kin kin;
-    bool own = true, found = true, absent = false;
-    const char *name = "";
-    ckpt_err e = CKPT_OK;
-    ckpt__buf_init(&kin.format, &s->allocator);
-    for (size_t i = r->ledger.count; i > 0 && s->layout != CKPT__SAVER_TARS && own; i--) {
-        const ckpt__index_line *l = &r->ledger.lines[i - 1];
-        if (l->others || ckpt__time_compare(&l->t, t) != 0) continue;
-        name = l->name;
-        found = ckpt__resume_find_kin(s, r, name, &kin, &own);
-    }
-    if (!own && found) e = ckpt__resume_list_into(s, r, &kin, listed, &absent);
-    if (!found)
-        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s was saved under another template: what else there is of that is not "
-                        "known, and stays", r->store->uri, name);
-    ckpt__buf_free(&kin.format);
-    return e;
-}
-
 // A ledger that was lost with the folder is made again from a listing and the copy that lies in the store: rotation there must
 // know of all, and so must, SHARDED, the next save of each name. The run goes on from the save of time t.
 static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_timestamp *t, uint64_t number) {
@@ -57879,8 +57774,7 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
     copy.best = s->best;
     if (e == CKPT_OK) e = other;
     r->unlisted = false;
-    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, NULL, &listed, &absent);
-    if (e == CKPT_OK) e = ckpt__resume_list_kin(s, r, t, &listed);
+    if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &listed, &absent);
     if (e == CKPT_OK && listed.count > 0) {
         e = ckpt__saver_copy_name(s, r, &name);
         if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name.data, &listed, &copy);
@@ -60216,7 +60110,7 @@ static ckpt_err ckpt__crew_list_stores(ckpt_saver *s) {
         bool absent = false;
         if (r->unseen || r->silent) continue;
         e = ckpt__index_init(&listed, &s->allocator, s->root);
-        if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, NULL, &listed, &absent);
+        if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &listed, &absent);
         ckpt__index_free(&listed);
         if (e != CKPT_OK && e != CKPT_NOMEM)
             ckpt__error_log(&s->logger, CKPT_LOG_WARN, "it could not be seen what %s holds: %s", r->store->uri,

@@ -6599,6 +6599,12 @@ static void test_tars_renamed(void **state) {
 }
 
 // A link leads to nothing, and what lies beside it has other names: that is no fresh start. With nothing there it is one.
+static void fail_lists(bucket *b) {
+    b->fail = "list run/";
+    b->fail_with = CKPT_NET;
+    b->fail_times = -1;
+}
+
 static void test_tars_led_nowhere(void **state) {
     (void)state;
     bucket *b = bucket_new(NULL);
@@ -6614,6 +6620,11 @@ static void test_tars_led_nowhere(void **state) {
     p.want = CKPT_CORRUPT;
     tr_run(tr_new(2), tars_renamed, &p);
     assert_non_null(strstr(p.text[0], "may be of an earlier remote_file_name"));
+    b->then = fail_lists;
+    b->before = "list run/";            // the look at what lies beside
+    p.want = CKPT_NET;
+    tr_run(tr_new(2), tars_renamed, &p);
+    bucket_fail(b, NULL, CKPT_OK, 0);
     for (int i = 0; i < 4; i++) assert_int_equal(unlink(bucket_path(b, util_fmt("run/ba%d-rank%d.pt.tar", i / 2 + 1, i % 2))), 0);
     p.want = CKPT_NOT_FOUND;
     tr_run(tr_new(2), tars_renamed, &p);

@@ -1831,43 +1831,6 @@ static void test_ledger_of_another_template(void **state) {
     }
 }
 
-// A machine that has nothing goes on from what has the name of another ending, or of another number of ranks: that, and what was saved
-// before it under such names, is the run's to rotate, but for what was pinned. Of another template only what it went on from is, and
-// that is said. 3: of a folder, too.
-static void test_rotates_other_names(void **state) {
-    (void)state;
-    static const char *const from[] = { "ba{batch}.pt", "{world_size}-ba{batch}.pt", "ba{batch}.pt", "ba{batch}" };
-    static const char *const to[] = { "ba{batch}.safetensors", "{world_size}-ba{batch}.pt", "b{batch}.pt", "b{batch}" };
-    static const char *const left[] = { "run%ba2.pt run%ba7.safetensors run%ba8.safetensors", "run%2-ba2.pt run%3-ba7.pt run%3-ba8.pt",
-                                        "run%b7.pt run%b8.pt run%ba2.pt run%ba4.pt",
-                                        "b7%.metadata b7%__0_0.pt b8%.metadata b8%__0_0.pt ba2%.metadata ba2%__0_0.pt "
-                                        "ba4%.metadata ba4%__0_0.pt" };
-    for (int k = 0; k < UTIL_COUNT(from); k++) {
-        bucket *b = bucket_new(NULL);
-        for (int turn = 0, step = 0; turn < 2; turn++) {
-            const char *dir = util_temp_dir(), *name = turn == 0 ? from[k] : to[k];
-            remote_run m = remote_new(dir, b);
-            m.r->d.sharded = k == 3;
-            m.r->d.num_remote_to_keep = 2;
-            if (k == 1) m.r->d.ranks.world_size = m.r->d.ranks.local_world_size = 2 + turn;
-            if (k == 3) m.r->d.sharded_prefix_dir = name;
-            else m.r->d.filename = name;
-            m.r->d.remote_file_name = k == 3 ? "run" : util_fmt("run/%s", name);
-            run_open(m.r);
-            if (turn == 1) ok(ckpt_saver_resume(m.r->s, NULL));
-            if (turn == 1) assert_true((strstr(m.r->log, "was saved under another template") != NULL) == (k >= 2));
-            for (int i = 1; i <= (turn == 0 ? 5 : 3); i++) {
-                save_wait(&m, ++step);
-                if (step == 2) pin(dir, k == 1 ? "2-ba2.pt" : k == 3 ? "ba2" : "ba2.pt", true);
-            }
-            ok(ckpt_saver_wait(m.r->s, 0));
-            remote_end(&m);
-        }
-        assert_string_equal(bucket_names(b), util_fmt("%s run%%latest.pt.symlink", left[k]));
-        bucket_end(b);
-    }
-}
-
 // The next machine: goes on from batch `from`, and saves up to `last`.
 static void ledger_next(bucket *b, int from, int last, int heals_at) {
     remote_run m;
@@ -4299,6 +4262,30 @@ static void test_sharded_saved_again_elsewhere(void **state) {
     bucket_end(b);
 }
 
+// One listing that cannot be read does not keep what is older and newer in the store: of it what its line knows goes.
+static void test_sharded_listing_unread(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dir = util_temp_dir();
+        for (int i = 0; i < 2; i++) {
+            remote_run m = remote_new(dir, b);
+            m.r->d.sharded = true;
+            m.r->d.sharded_prefix_dir = "ba{batch}";
+            m.r->d.num_remote_to_keep = i == 0 ? 5 : 1;
+            run_open(m.r);
+            if (i == 1) ok(ckpt_saver_resume(m.r->s, NULL));
+            if (i == 1) bucket_fail(b, "get run/ba1/.metadata", k == 0 ? CKPT_NET : CKPT_IO, -1);
+            for (int step = 3 * i + 1; step <= 3 * i + 3; step++) save_wait(&m, step);
+            ok(ckpt_saver_wait(m.r->s, 0));
+            bucket_fail(b, NULL, CKPT_OK, 0);
+            remote_end(&m);
+        }
+        assert_string_equal(bucket_names(b), "run%ba6%.metadata run%ba6%__0_0.pt run%latest.pt.symlink");
+        bucket_end(b);
+    }
+}
+
 // A machine that has nothing of a sharded run, in a store from which nothing goes, counts its saves on: here the 5th stays.
 static void test_sharded_count_goes_on(void **state) {
     (void)state;
@@ -4379,7 +4366,7 @@ static void test_resume_newest(void **state) {
 // has; 2: nor by one that is not there.
 static void test_resume_by_another_latest_name(void **state) {
     (void)state;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         bucket *b = k == 0 ? bucket_with(5) : bucket_new(NULL);
         const ckpt__store_table *own = b->store->table;
         ckpt__store_table other = *own;
@@ -4392,7 +4379,7 @@ static void test_resume_by_another_latest_name(void **state) {
         for (int turn = 0; turn < 2; turn++) {
             remote_run m = remote_new(dir, b);
             m.r->d.latest_remote_file_name = "run/newest.pt";
-            if (k == 2 && turn == 0) bucket_fail(b, "list", CKPT_NOT_FOUND, -1);
+            if (k >= 2 && turn == 0) bucket_fail(b, "list", k == 2 ? CKPT_NOT_FOUND : CKPT_IO, -1);     // 3: it cannot be listed
             if (k == 2) b->store->table = &other;
             run_open(m.r);
             ckpt_timestamp t;
@@ -4400,6 +4387,7 @@ static void test_resume_by_another_latest_name(void **state) {
             run_check(m.r, at + turn);
             assert_int_equal(bucket_count(b, "list"), 1);
             assert_null(strstr(m.r->log, "resuming without "));
+            assert_true((strstr(m.r->log, "whether there are newer checkpoints is not known") != NULL) == (k == 3 && turn == 0));
             bucket_fail(b, NULL, CKPT_OK, 0);
             save_wait(&m, at + turn + 1);
             assert_string_equal(bucket_text(b, "run/newest.pt.symlink"), util_fmt("run/ba%d.pt", at + turn + 1));
@@ -5340,6 +5328,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sharded_goes_on_whole_unwaited),
         cmocka_unit_test(test_sharded_killed_goes_on_whole),
         cmocka_unit_test(test_sharded_saved_again_elsewhere),
+        cmocka_unit_test(test_sharded_listing_unread),
         cmocka_unit_test(test_sharded_count_goes_on),
         cmocka_unit_test(test_fresh_start),
         cmocka_unit_test(test_resume_newest), cmocka_unit_test(test_resume_by_another_latest_name),
