@@ -44525,7 +44525,8 @@ static ckpt__remote_goal ckpt__remote_reaches(const ckpt__remote *r, uint64_t nu
 // Does a line of the folder's index say whether one of a ledger is pinned? What a tool has found has only the pins that it gave.
 static bool ckpt__remote_tells_pin(const ckpt__index_line *here, const ckpt__index_line *there) {
     if (here->guessed || there->heard) return false;                            // of another save; or it was not told yet
-    if (there->guessed && !ckpt__time_same_step(&here->t, &there->t)) return false;
+    // two machines that had lost sight of each other count from the same number
+    if (!ckpt__time_same_step(&here->t, &there->t)) return false;
     return here->pinned || !here->found;
 }
 
@@ -44993,9 +44994,10 @@ static ckpt_err ckpt__remote_list_copies(const ckpt__remote *r, ckpt__remote_cop
 
 // What the copy says of a line that this machine has made: it was fetched just now, and tells all but its pin.
 static void ckpt__remote_learn(ckpt__index_line *l, const ckpt__index_line *says) {
-    if (l->number != says->number) return;
-    l->heard = l->heard || (says->pinned && !l->pinned && !l->unpinned);
+    bool same = l->number == says->number || ckpt__time_same_step(&l->t, &says->t);
+    if (same) l->heard = l->heard || (says->pinned && !l->pinned && !l->unpinned);
     l->pinned = l->pinned || l->heard;
+    if (l->number != says->number) return;
     if (says->has_metric && !l->has_metric) l->metric = says->metric;
     l->has_metric = l->has_metric || says->has_metric;
 }
@@ -45067,6 +45069,7 @@ static ckpt_err ckpt__remote_adopt(ckpt__remote *r, const ckpt__index *listed, c
             ckpt__index_line l = known >= 0 ? copy->lines[known] : *there;
             ckpt__remote_see_files(&l, there);
             if (learns) ckpt__remote_see_files(&l, &r->ledger.lines[mine]);
+            if (learns) l.passed = r->ledger.lines[mine].passed;
             l.shown = NULL;
             l.upload = CKPT__UPLOAD_UPLOADED;
             l.found = false;
@@ -53486,6 +53489,7 @@ static ckpt_err ckpt__saver_take_up(ckpt_saver *s, ckpt__remote *r) {
     r->alone = ckpt__saver_links_together(s);
     if (e == CKPT_OK) e = ckpt__saver_mark_far_others(s, r);
     if (e == CKPT_OK) e = ckpt__saver_count_on(s, r, ckpt__buf_cstr(&link));
+    if (r->began < s->number) r->began = s->number;             // the ledger may be damaged
     bool named = e == CKPT_OK;
     bool looks = named && r->links && !s->remote_varies && (!s->overwrite || s->layout == CKPT__SAVER_SHARDED);
     if (named) e = ckpt__saver_take_up_lines(s, r, &asks);
@@ -57256,6 +57260,7 @@ static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__
     if (e == CKPT_OK && (f->name = ckpt__mem_copy_text(&s->allocator, name)) == NULL) e = CKPT_NOMEM;
     if (e == CKPT_OK) {
         int at = ckpt__index_find(&r->ledger, name);
+        if (at < 0 && matches && s->books) r->ledger.lost = true;   // another machine is at work, and saves more than that
         if (!matches) f->found.captured = 0;
         bool noted = at >= 0 && f->found.captured != 0;             // else another machine's may be there
         if (noted && info != NULL && !ckpt__resume_is_dated(&f->found))
@@ -57767,6 +57772,7 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
     ckpt__index listed, copy;
     ckpt__buf name;
     bool absent = false, rotates = s->remote_rule.keep > 0;
+    if (r->unread) r->ledger.partial = true;                    // another machine may have put what is to be kept
     if (!(r->ledger.lost || r->ledger.damaged)) r->listed = true;
     if (!(r->ledger.lost || r->ledger.damaged) || (!rotates && s->layout != CKPT__SAVER_SHARDED)) return CKPT_OK;
     ckpt__buf_init(&name, &s->allocator);
@@ -57775,6 +57781,7 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
     if (e == CKPT_OK) e = other;
     r->unlisted = false;
     if (e == CKPT_OK) e = ckpt__resume_list_into(s, r, &listed, &absent);
+    r->listed = r->listed && e == CKPT_OK;
     if (e == CKPT_OK && listed.count > 0) {
         e = ckpt__saver_copy_name(s, r, &name);
         if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name.data, &listed, &copy);
@@ -57783,7 +57790,6 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
     }
     r->unlisted = r->unlisted || listed.count == 0;
     r->ledger.partial = e != CKPT_OK || r->unlisted;            // of what the copy tells each is asked for then
-    r->listed = r->listed && e == CKPT_OK;
     ckpt__resume_anchor(s, r, t, number);
     ckpt__resume_number(&r->ledger, t, number);
     if (e == CKPT_OK && rotates) ckpt__resume_tell_unknown(s, r, &copy, name.data);

@@ -4286,6 +4286,53 @@ static void test_sharded_listing_unread(void **state) {
     }
 }
 
+// One life of a machine whose store keeps two: it saves the steps `first`, first + 10, ... up to `last`, and pins that of `pinned` and the next.
+static void pinning_life(const char *dir, bucket *b, int first, int last, int pinned, bool resumes, const char *fails, ckpt_err with) {
+    remote_run m = remote_new(dir, b);
+    m.r->d.num_remote_to_keep = 2;
+    m.r->d.resume_offline = fails != NULL;
+    if (fails != NULL) bucket_fail(b, fails, with, -1);
+    run_open(m.r);
+    if (resumes) ok(ckpt_saver_resume(m.r->s, NULL));
+    if (with == CKPT_NET) bucket_fail(b, NULL, CKPT_OK, 0);
+    for (int i = first; i <= last; i += 10) {
+        save_wait(&m, i);
+        if (i == pinned || i == pinned + 10) pin(dir, util_fmt("ba%d.pt", i), true);
+    }
+    bucket_fail(b, NULL, CKPT_OK, 0);
+    remote_end(&m);
+}
+
+// Another machine has gone on meanwhile, and pinned something, when one comes back that can ask the store only after it has resumed:
+// it learns what that has noted before it puts its own in place of it.
+static void test_pinned_while_offline(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *first = util_temp_dir(), *second = util_temp_dir();
+    pinning_life(first, b, 1, 21, 11, false, NULL, CKPT_OK);
+    pinning_life(second, b, 101, 141, 111, true, NULL, CKPT_OK);
+    pinning_life(first, b, 1001, 1021, 0, true, "size run/latest.pt.symlink", CKPT_NET);
+    pinning_life(util_temp_dir(), b, 2001, 2021, 0, true, NULL, CKPT_OK);
+    assert_true(bucket_has(b, "run/ba111.pt") && bucket_has(b, "run/ba121.pt"));
+    assert_false(bucket_has(b, "run/ba141.pt"));
+    bucket_end(b);
+}
+
+// Two machines that did not know of each other have counted from the same number: what the folder says of its save is not said of the
+// other one's, which is pinned.
+static void test_pinned_of_the_same_number(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *first = util_temp_dir(), *second = util_temp_dir();
+    pinning_life(first, b, 1, 81, 51, false, NULL, CKPT_OK);
+    const char *copy = util_fmt("%s", bucket_ledger(b, "run/"));
+    util_write_text(bucket_path(b, "run/latest.pt.symlink"), "run/ba51.pt");
+    pinning_life(second, b, 111, 111, 0, true, util_fmt("list|size %s", copy), CKPT_AUTH);
+    pinning_life(second, b, 121, 141, 0, true, NULL, CKPT_OK);
+    assert_true(bucket_has(b, "run/ba51.pt") && bucket_has(b, "run/ba61.pt"));
+    bucket_end(b);
+}
+
 // A machine that has nothing of a sharded run, in a store from which nothing goes, counts its saves on: here the 5th stays.
 static void test_sharded_count_goes_on(void **state) {
     (void)state;
@@ -5328,6 +5375,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sharded_goes_on_whole_unwaited),
         cmocka_unit_test(test_sharded_killed_goes_on_whole),
         cmocka_unit_test(test_sharded_saved_again_elsewhere),
+        cmocka_unit_test(test_pinned_while_offline), cmocka_unit_test(test_pinned_of_the_same_number),
         cmocka_unit_test(test_sharded_listing_unread),
         cmocka_unit_test(test_sharded_count_goes_on),
         cmocka_unit_test(test_fresh_start),
