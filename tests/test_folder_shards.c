@@ -767,7 +767,7 @@ static void test_metadata_shut(void **state) {
         assert_string_equal(c.name, "sh");
         assert_true(c.sharded && !c.damaged && !c.missing && !c.unfinished && c.foreign == !indexed);
         assert_int_equal(ckpt_folder_verify(f, 0), CKPT_AUTH);
-        (void)ckpt_folder_gc(f, &g);
+        (void)!ckpt_folder_gc(f, &g);
         ckpt_folder_close(f);
         fault_set_spy(NULL);
         (void)fault_disarm();
