@@ -579,7 +579,8 @@ static void *stall_main(void *arg) {
     if (e != CKPT_OK) snprintf(why, sizeof why, "%s", ckpt_last_error());
     (void)!ckpt_uploader_close(u, 5);
     set_rules(f->rule, name, false, true);
-    bool whole = f->down ? (e == CKPT_OK ? file_holds(path, size, seed) : !util_exists(path)) : look(s, name, size, seed) == (e == CKPT_OK);
+    int there = f->down ? 1 : look(s, name, size, seed);         // a close has tried again what failed: whole, or absent
+    bool whole = f->down ? (e == CKPT_OK ? file_holds(path, size, seed) : !util_exists(path)) : there == 1 || (there == 0 && e != CKPT_OK);
     bool at_once = strcmp(here->name, "wandb") != 0;    // the request that is lost is all of a put
     if (!f->down && e != CKPT_OK && at_once && strcmp(f->rule, "swallow=stall $put") == 0) whole = look(s, name, size, seed) == 1;
     bool again = true;
