@@ -17118,6 +17118,14 @@ static bool ckpt__index_is_rank_file(const char *base) {
     return false;
 }
 
+// What stands behind the rank in the name of such a file; -1: no number does.
+static int64_t ckpt__index_edition_in(const char *base) {
+    int64_t edition = -1;
+    const char *behind = base[0] == '_' && base[1] == '_' ? strchr(base + 2, '_') : NULL;
+    ckpt__view digits = { behind != NULL ? behind + 1 : "", behind != NULL ? strspn(behind + 1, "0123456789") : 0 };
+    return ckpt__txt_int(digits, &edition) ? edition : -1;
+}
+
 // Keeps what the names of such files end with. What they cannot, or what is too long, is not known.
 static void ckpt__index_set_ending(char *to, const char *ending) {
     char base[CKPT__INDEX_ENDING + 8];
@@ -42450,11 +42458,9 @@ static bool ckpt__uploader_contradicts(const char *ours, const char *theirs) {
 // Which edition of its name a listing is of, as the files say that it has lines of: who saved it knew of all before. -1: none
 // says it.
 static int64_t ckpt__uploader_edition(const char *lines) {
-    int64_t edition = -1;
-    const char *at = strstr(lines, "\n{\"name\":\"__");
-    const char *behind = at != NULL ? strchr(at + 13, '_') : NULL;
-    ckpt__view digits = { behind != NULL ? behind + 1 : "", behind != NULL ? strspn(behind + 1, "0123456789") : 0 };
-    return ckpt__txt_int(digits, &edition) ? edition : -1;
+    static const char begins[] = "\n{\"name\":\"";
+    const char *at = strstr(lines, begins);
+    return at != NULL ? ckpt__index_edition_in(at + sizeof begins - 1) : -1;
 }
 
 // What an item, a rank's file or a listing, has to say of ranks' files, as lines of a listing.
@@ -45012,7 +45018,7 @@ static ckpt_err ckpt__remote_merge_copy(ckpt__index *copy, const ckpt__index *ot
         bool matches = false;
         int at = ckpt__index_find(copy, l->name);
         e = ckpt__name_pattern_match(own, l->name, &matches, &found);
-        matches = matches || (listed != NULL && ckpt__index_find(listed, l->name) >= 0);
+        matches = matches || ckpt__index_find(listed, l->name) >= 0;
         if (e != CKPT_OK || !matches) continue;
         if (at < 0) e = ckpt__index_insert(copy, ckpt__remote_place(copy, l->number), l);
         else ckpt__remote_learn(&copy->lines[at], l);
@@ -46373,11 +46379,10 @@ static void ckpt__shard_sums_init(ckpt__engine_blocks *k, const ckpt_allocator *
 
 // What stands behind the rank in the names of a checkpoint's files: the highest.
 static int64_t ckpt__shard_edition(const ckpt__shard_meta *m) {
-    int64_t most = 0, edition;
+    int64_t most = 0;
     for (size_t i = 0; i < m->file_count; i++) {
-        const char *name = m->files[i].name, *behind = strchr(name[0] == '_' && name[1] == '_' ? name + 2 : "", '_');
-        ckpt__view digits = { behind != NULL ? behind + 1 : "", behind != NULL ? strspn(behind + 1, "0123456789") : 0 };
-        if (ckpt__txt_int(digits, &edition) && edition > most && edition <= CKPT__INDEX_EDITIONS) most = edition;
+        int64_t edition = ckpt__index_edition_in(m->files[i].name);
+        if (edition > most && edition <= CKPT__INDEX_EDITIONS) most = edition;
     }
     return most;
 }
@@ -50544,8 +50549,8 @@ static ckpt_err ckpt__saver_read_other_copy(const ckpt_saver *s, const ckpt__rem
 }
 
 // Reads all that was noted of this run in the folder of the copy called `name`. A run that had another template for a while has
-// noted there what it knew of the names that it has again now. Of tarballs each rank has a copy: they would all read all. listed
-// (NULL: nothing): this run's as well.
+// noted there what it knew of the names that it has again now. Of tarballs each rank has a copy: they would all read all. listed:
+// this run's as well.
 static ckpt_err ckpt__saver_read_copies(const ckpt_saver *s, const ckpt__remote *r, const char *name, const ckpt__index *listed,
                                         ckpt__index *copy) {
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
@@ -53146,7 +53151,7 @@ static void ckpt__saver_drop_late(ckpt_saver *s) {
     for (size_t i = 0; i < s->index.count && s->books; i++) {
         const ckpt__index_line *l = &s->index.lines[i];
         bool late = l->state == CKPT__INDEX_SAVED && !l->unsent && !l->others && !ckpt__index_is_folder(l->name) &&
-                    (l->upload == CKPT__UPLOAD_PENDING || l->upload == CKPT__UPLOAD_FAILED);
+                    ckpt__remote_waits(l);
         for (int k = 0; k < s->remote_count && late; k++) {
             const ckpt__index *ledger = &s->remotes[k].ledger;
             int there = ckpt__remote_find(ledger, l->number);
@@ -53164,7 +53169,7 @@ static bool ckpt__saver_left_next(ckpt_saver *s, const ckpt__remote *r, ckpt__sa
         ckpt__index_line *line = &s->index.lines[--left->at];
         if (!ckpt__index_is_fit(line) || line->others || line->stray) continue;
         if (ckpt__index_is_folder(line->name)) continue;                        // those need all ranks
-        bool waits = line->upload == CKPT__UPLOAD_PENDING || line->upload == CKPT__UPLOAD_FAILED;
+        bool waits = ckpt__remote_waits(line);
         bool last = left->newest && line->owned && !waits;
         left->newest = false;
         if (!last && !waits) continue;
@@ -57293,28 +57298,26 @@ static ckpt_err ckpt__resume_list_into(ckpt_saver *s, ckpt__remote *r, ckpt__ind
     ckpt__name_pattern p;
     ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
     ckpt__buf_init(&prefix, &s->allocator);
-    ckpt__buf_init(&pattern, &s->allocator);
-    ckpt_err e = ckpt__saver_remote_pattern(s, r, &pattern);
-    if (e == CKPT_OK) e = ckpt__name_pattern_init(&p, NULL, ckpt__buf_cstr(&pattern), &d);
+    ckpt_err e = ckpt__resume_far_pattern(s, r, &pattern, &p);
     if (e == CKPT_OK) {
         ckpt__name_pattern_head(&p, &prefix);           // of all names of the template
         ckpt__name_pattern_free(&p);
-        e = prefix.err != CKPT_OK ? prefix.err : pattern.err;
+        e = prefix.err;
     }
     ckpt__index *left = s->books && s->layout == CKPT__SAVER_SHARDED ? &r->left : NULL;
     if (e == CKPT_OK) e = ckpt__remote_list(r, prefix.data, pattern.data, &d, ckpt__remote_retry(r), out, left);
     if (e != CKPT_OK) r->unlisted = true;
     if (e == CKPT_OK && left != NULL) e = ckpt__resume_note_listed(r, out);
-    r->listed = e == CKPT_OK && left != NULL;
-    if (e == CKPT_UNSUPPORTED) {
+    bool none = e == CKPT_NOT_FOUND && r->store->table == &ckpt__store_custom_table;    // the user's functions may say so
+    r->listed = (e == CKPT_OK || none) && left != NULL;
+    if (e == CKPT_UNSUPPORTED || none) {
         e = CKPT_OK;
     } else if (e == CKPT_AUTH) {
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s may not be listed: %s", r->store->uri, ckpt__error_last.text);
         e = CKPT_OK;
-    } else if (e == CKPT_NOT_FOUND) {                           // of the user's functions alone it can be a word of their own
-        e = r->store->table == &ckpt__store_custom_table ? CKPT_OK : CKPT_NET;
-        *absent = e != CKPT_OK;
-        r->listed = e == CKPT_OK && left != NULL;
+    } else if (e == CKPT_NOT_FOUND) {
+        e = CKPT_NET;
+        *absent = true;
     }
     ckpt__buf_free(&prefix);
     ckpt__buf_free(&pattern);

@@ -582,7 +582,7 @@ static void *stall_main(void *arg) {
     int there = f->down ? 1 : look(s, name, size, seed);         // a close has tried again what failed: whole, or absent
     bool whole = f->down ? (e == CKPT_OK ? file_holds(path, size, seed) : !util_exists(path)) : there == 1 || (there == 0 && e != CKPT_OK);
     bool at_once = strcmp(here->name, "wandb") != 0;    // the request that is lost is all of a put
-    if (!f->down && e != CKPT_OK && at_once && strcmp(f->rule, "swallow=stall $put") == 0) whole = look(s, name, size, seed) == 1;
+    if (!f->down && e != CKPT_OK && at_once && strcmp(f->rule, "swallow=stall $put") == 0) whole = there == 1;
     bool again = true;
     if (!f->down && e != CKPT_OK) again = upload_once(name, staging, NULL, true, &h, why, sizeof why) == CKPT_OK && look(s, name, size, seed) == 1;
     result(e == f->end && took >= f->least && took <= f->most && whole && again, "%s: %s after %.2f s (%.1f to %.1f)%s%s%s%s", f->what, ckpt_err_name(e), took,
