@@ -5701,7 +5701,8 @@ static bool ckpt__xml_root(ckpt__view *name, const char *text, size_t n) {
 //
 // The CRC-32 of zip, gzip and PNG: polynomial 0x04C11DB7, bits reflected, inverted before and after.
 // All engines give the same sums: carry-less multiplication over registers of 512, 256 or 128 bits (Gopal et al., "Fast CRC
-// Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009), ARM's instruction for this polynomial, and tables for
+// Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009), additions alone where only the narrow ones multiply
+// (Russell, "Chorba: A novel CRC32 implementation", arXiv 2412.16398), ARM's instruction for this polynomial, and tables for
 // every other machine.
 //------------------------------------------------------------------------------
 
@@ -5969,6 +5970,61 @@ static uint32_t ckpt__digest_run_pages(uint32_t c, unsigned char *dst, const uns
     return ckpt__digest_end_128(z[3], NULL, src + n, 0);
 }
 
+//-- additions alone ---------------------------------------------------------------
+
+// x^300 + x^155 + x^117 + x^89 + 1 is a multiple of the polynomial; so is, as squares of sums are sums of squares here, the same
+// of x^256. So 32 bytes add to the sum what four copies of them add 145, 183, 211 and 300 places further on: moved there, they do
+// not count where they were, and only the last 300 places are left to be multiplied. Processors that multiply no more than 128
+// bits at a time, and that in two cycles, sum what is in their caches 2.2 times as fast by this (Zen 2).
+enum { CKPT__DIGEST_PLACES = 300, CKPT__DIGEST_ROUND = 32 * CKPT__DIGEST_PLACES,
+       CKPT__DIGEST_ADDED = 3 * CKPT__DIGEST_ROUND };       // of less it is not worth while: the last round costs the most
+
+#define CKPT__DIGEST_ADD(x, p)  (x) = _mm256_xor_si256(x, _mm256_load_si256((const __m256i *)(const void *)(p)))
+
+// The places [from, to) of a round. `ring` has of each what was moved there, and then what it moves on; `near` of the three that
+// come between have their own place in this round, the others in the one before. last: of this round nothing is moved.
+__attribute__((target("avx2"), always_inline))
+static inline void ckpt__digest_move_places(__m256i *ring, unsigned char *dst, const unsigned char *src, int from, int to,
+                                            int near, bool last, bool stream) {
+    for (int i = from; i < to; i++) {
+        __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(src + 32 * i));
+        if ((i & 1) == 0 && !last) _mm_prefetch((const char *)src + 32 * i + CKPT__DIGEST_AHEAD, _MM_HINT_T0);
+        if (dst != NULL && stream) _mm256_stream_si256((__m256i *)(void *)(dst + 32 * i), x);
+        else if (dst != NULL) _mm256_storeu_si256((__m256i *)(void *)(dst + 32 * i), x);
+        CKPT__DIGEST_ADD(x, ring + i);
+        if (near < 1 || !last) CKPT__DIGEST_ADD(x, near < 1 ? ring + i + 155 : ring + i - 145);
+        if (near < 2 || !last) CKPT__DIGEST_ADD(x, near < 2 ? ring + i + 117 : ring + i - 183);
+        if (near < 3 || !last) CKPT__DIGEST_ADD(x, near < 3 ? ring + i + 89 : ring + i - 211);
+        _mm256_store_si256(ring + i, x);
+    }
+}
+
+__attribute__((target("avx2"), always_inline))
+static inline void ckpt__digest_move_round(__m256i *ring, unsigned char *dst, const unsigned char *src, bool last, bool stream) {
+    ckpt__digest_move_places(ring, dst, src, 0, 145, 0, last, stream);
+    ckpt__digest_move_places(ring, dst, src, 145, 183, 1, last, stream);
+    ckpt__digest_move_places(ring, dst, src, 183, 211, 2, last, stream);
+    ckpt__digest_move_places(ring, dst, src, 211, CKPT__DIGEST_PLACES, 3, last, stream);
+}
+
+// As ckpt__digest_run_128, for n a multiple of CKPT__DIGEST_ROUND, and not 0.
+__attribute__((target("avx2,pclmul,sse4.1")))
+static uint32_t ckpt__digest_run_added(uint32_t c, unsigned char *dst, const unsigned char *src, size_t n, bool stream) {
+    __m256i ring[CKPT__DIGEST_PLACES];
+    memset(ring, 0, sizeof ring);
+    memcpy(ring, &c, sizeof c);                             // all of x86 is little-endian
+    for (; n > CKPT__DIGEST_ROUND; src += CKPT__DIGEST_ROUND, n -= CKPT__DIGEST_ROUND) {
+        if (dst == NULL) ckpt__digest_move_round(ring, NULL, src, false, false);
+        else if (stream) ckpt__digest_move_round(ring, dst, src, false, true);
+        else ckpt__digest_move_round(ring, dst, src, false, false);
+        if (dst != NULL) dst += CKPT__DIGEST_ROUND;
+    }
+    ckpt__digest_move_round(ring, dst, src, true, stream);
+    c = ckpt__digest_run_128(0, NULL, (const unsigned char *)ring, sizeof ring, false);
+    if (stream) _mm_sfence();
+    return c;
+}
+
 // After an engine with wide registers: SSE code that the thread runs next, OpenSSL's SHA-256 or the trainer's own, drags upper
 // halves along that still hold something; SHA-256 took 1.36 times as long (Zen 4). gcc 12 sees to it only in files that are
 // compiled for AVX as a whole. A function of its own, since compilers move what is wide past the instruction within one.
@@ -6035,6 +6091,13 @@ static uint32_t ckpt__digest_run(uint32_t c, unsigned char *dst, const unsigned 
             c = ckpt__digest_run_pages(c, dst, src, pages);
             if (dst != NULL) dst += pages;
             src += pages, n -= pages;
+        }
+        size_t rounds = !vectors && n >= CKPT__DIGEST_ADDED && __builtin_cpu_supports("avx2") ? n - n % CKPT__DIGEST_ROUND : 0;
+        if (rounds > 0) {
+            c = ckpt__digest_run_added(c, dst, src, rounds, stream);
+            ckpt__digest_clear_uppers();
+            if (dst != NULL) dst += rounds;
+            src += rounds, n -= rounds;
         }
         size_t bulk = n >= 64 ? n & ~(size_t)15 : 0;
         if (bulk >= 256 && wide) c = ckpt__digest_run_512(c, dst, src, bulk, stream);

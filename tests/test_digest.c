@@ -81,6 +81,15 @@ static void check(const unsigned char *src, size_t n, unsigned char *room, size_
         assert_int_equal(~ckpt__digest_run_256(~start, aligned, src, even, true), bitwise(start, src, even));
         assert_memory_equal(aligned, src, even);
     }
+    size_t rounds = n - n % CKPT__DIGEST_ROUND;
+    if (rounds > 0 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("pclmul")) {
+        unsigned char *aligned = room + ((64 - ((uintptr_t)room & 63)) & 63);
+        assert_int_equal(~ckpt__digest_run_added(~start, NULL, src, rounds, false), bitwise(start, src, rounds));
+        assert_int_equal(~ckpt__digest_run_added(~start, room + 1, src, rounds, false), bitwise(start, src, rounds));
+        assert_memory_equal(room + 1, src, rounds);
+        assert_int_equal(~ckpt__digest_run_added(~start, aligned, src, rounds, true), bitwise(start, src, rounds));
+        assert_memory_equal(aligned, src, rounds);
+    }
     if (even >= 256 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq"))
         assert_int_equal(~ckpt__digest_run_512(~start, NULL, src, even, false), bitwise(start, src, even));
     size_t pages = n & ~(size_t)(CKPT__DIGEST_PAGES - 1);
