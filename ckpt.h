@@ -1074,10 +1074,12 @@ typedef struct ckpt_saver_desc {
 //   again after a later upload, by this process or the next one; what the store refused (CKPT_AUTH) a quarter of an hour later
 //   at the earliest, and then more and more seldom, up to once a day: that is told once
 // Local rotation is num_checkpoints_to_keep; nothing local goes before the newer one is staged or cannot be. What the saver knows
-// to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file lists it
-// at resume, and for sharded ones with `overwrite` a saver lists when it is opened: objects of today's template, and what has
-// names of another one stays. Which save an object was, its metric and its pin are in no list, so with num_remote_to_keep and one
-// of keep_every, keep_best or a pin a copy of the file is put beside the checkpoints after each of them, one for each template.
+// to be in a store stands in a file beside the index, so that no bucket is listed. A machine that has not got that file, or
+// whose file lacks what the store's latest leads to, lists it at resume, and for sharded ones with `overwrite` a saver lists when
+// it is opened: objects of today's template are the run's then, and what has names of another one stays; as does what is later
+// than a resume with resume_offline that could not read the store. Which save an object was, its metric and its pin are in no
+// list, so with num_remote_to_keep and one of keep_every, keep_best or a pin a copy of the file is put beside the checkpoints
+// after each of them, one for each template.
 // What was half sent, or half removed, of sharded ones by a machine that is lost goes when that name is saved again, where a
 // listing has told of it; else `ckpt gc URI` removes it.
 // A failed upload is returned once, by the next *_end, wait or save; training goes on, its staged file stays, and is tried again
@@ -1526,8 +1528,8 @@ CKPT__DECL ckpt_err ckpt_set_error(ckpt_err e, const char *sentence);
 // A file whose upload failed for a reason that may pass (network, a busy or full store, rights) is tried again while the uploader
 // is open: when a later file got through, all of them as soon as somebody waits or it is time; else the newest alone, to see, and
 // all of them when it gets through. It is time after 1, 2, 4, 8 and then every 15 minutes; and when the uploader is closed, or a
-// saver that has it of its own, unless a file has failed since that call began: that has just had all its attempts. These tries
-// are not pending between, and report no second failure. What was uploaded since then stays, as above.
+// saver that has it of its own, unless a file has failed since the first such call began: that has just had all its attempts.
+// These tries are not pending between, and report no second failure. What was uploaded since then stays, as above.
 // Nothing in it is secret but the files themselves.
 typedef struct ckpt_uploader_desc {
     uint32_t           _canary;         // must stay 0
@@ -43577,10 +43579,10 @@ static ckpt_err ckpt__uploader_commit(ckpt_uploader *u, ckpt__uploader_item *it,
 
 // Waits until nothing is pending, also of what had failed, if the store can be reached; false: the time was up. timeout 0: no
 // limit. Whether it can be reached is tried where nothing has failed after `since`: what has has just had all its attempts. 0: it
-// is not tried.
+// is not tried; -1: nor is what might come since others have.
 static bool ckpt__uploader_await(ckpt_uploader *u, double timeout_s, double since) {
     double began = ckpt__os_now(), deadline = timeout_s > 0 ? began + timeout_s : 0, look = began;
-    bool idle, tried = false;
+    bool idle, tried = since < 0;
     for (;;) {
         if (u->progress.fn != NULL && ckpt__os_now() >= look) {
             ckpt__uploader_report(u);
@@ -43717,11 +43719,11 @@ static ckpt_err ckpt__uploader_check_held(ckpt_uploader *u) {
                            u->store->uri, n, one ? " that sends" : "s that send", one ? "is" : "are", one ? "it" : "them");
 }
 
-static ckpt_err ckpt__uploader_close(ckpt_uploader *u, double timeout_s) {
+static ckpt_err ckpt__uploader_close(ckpt_uploader *u, double timeout_s, double since) {
     ckpt_err e = ckpt__uploader_check_process(u);
     if (e == CKPT_OK) e = ckpt__uploader_check_held(u);
     if (e != CKPT_OK) return e;
-    bool idle = ckpt__uploader_await(u, timeout_s, ckpt__os_now());
+    bool idle = ckpt__uploader_await(u, timeout_s, since);
     if (!idle) ckpt__uploader_stop(u);
     ckpt__os_mutex_lock(&u->lock);
     size_t left = u->waiting + u->running;
@@ -49190,6 +49192,7 @@ struct ckpt_saver {
     // owner's thread
     ckpt__time_schedule  schedule;
     ckpt_timestamp       previous;
+    ckpt_timestamp       origin;        // what was resumed from
     ckpt_timestamp       since;         // of the last event of the interval's kind; not met: none was since a beginning here
     bool                 has_previous, met, checked, resumed;
     bool                 over;          // what was resumed from was the end of the training, or behind it
@@ -49201,6 +49204,7 @@ struct ckpt_saver {
     bool                 told_lost;     // that of some it is lost
     ckpt_timestamp       last;          // of the last save; its batch is -1: none
     uint64_t             number;        // of the last save
+    double               closing;       // when the first call began that is to close it; 0: none has since the last save
     uint64_t             opened;        // the same when the saver was opened: up to here an earlier process made them
     double               next_report;   // when the progress hook may hear of uploads again
     ckpt__saver_told     told[2];       // saves that the progress hook is being told of, the one being written first
@@ -50428,7 +50432,7 @@ static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char
     int at = ckpt__index_find(&r->ledger, name);
     bool noted = at < 0 || r->ledger.lines[at].ranks > 0, known = at < 0 || (noted && r->ledger.lines[at].sent);
     ckpt__saver_leave(s);
-    if (known || !asks || *away) return known || (asks && noted);
+    if (known || !asks || *away) return known;
     memset(&says, 0, sizeof says);
     memset(&info, 0, sizeof info);
     ckpt__retry once = *ckpt__uploader_retry(r->uploader);
@@ -50443,7 +50447,7 @@ static bool ckpt__saver_learn_leaving(ckpt_saver *s, ckpt__remote *r, const char
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "an old checkpoint is not removed yet, as nobody knows its files: %s",
                         ckpt__error_last.text);
     ckpt__error_last = kept;
-    if (e != CKPT_OK) return !unread || noted;
+    if (e != CKPT_OK) return !*away && (!unread || noted);
     ckpt__saver_enter(s);
     at = ckpt__index_find(&r->ledger, name);
     known = at < 0 || !ckpt__saver_learn_files(&r->ledger.lines[at], &says);
@@ -50708,6 +50712,17 @@ static ckpt_err ckpt__saver_learn_pins(ckpt_saver *s) {
     return e;
 }
 
+// A run that has gone on without what a store holds is beside what another machine has saved since, not behind it: none of that
+// is its own to rotate. What is pinned there is noted all the same. kept: has the pins.
+static void ckpt__saver_drop_beside(const ckpt_saver *s, ckpt__index *ix, const ckpt__index *kept) {
+    for (size_t i = ix->count; i > 0; i--) {
+        const ckpt__index_line *l = &ix->lines[i - 1];
+        int at = ckpt__index_find(kept, l->name);
+        bool pinned = at >= 0 && kept->lines[at].pinned;
+        if (!pinned && ckpt__time_compare(&l->t, &s->origin) > 0) ckpt__index_drop(ix, i - 1);
+    }
+}
+
 // What a copy tells of enters the ledger, as if it had been read when this was made. With the turn.
 static ckpt_err ckpt__saver_learn_lines(ckpt_saver *s, ckpt__remote *r, const ckpt__index *copy) {
     ckpt_err e = ckpt__remote_adopt(r, copy, copy);
@@ -50745,6 +50760,7 @@ static bool ckpt__saver_learn_copy(ckpt_saver *s, ckpt__remote *r) {
     if (e == CKPT_OK) e = ckpt__saver_check_copy(r, &copy);
     ckpt__saver_enter(s);
     bool partial = r->ledger.partial;                           // another worker may have been here
+    if (r->unread) ckpt__saver_drop_beside(s, &copy, &copy);
     if (partial) ckpt__saver_renumber_copy(r, &copy);
     if (e == CKPT_OK && partial) e = ckpt__saver_learn_lines(s, r, &copy);
     bool copied = e == CKPT_OK && ckpt__remote_is_copied(r, &s->remote_rule);
@@ -52326,6 +52342,7 @@ static ckpt_err ckpt__saver_save(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt_err e = s->checked ? CKPT_OK : ckpt__saver_first(s, t);
     if (e == CKPT_OK && s->writes) e = ckpt__saver_snapshot(s, t);
     if (e == CKPT_OK) s->last = *t;
+    s->closing = 0;
     return e;
 }
 
@@ -53652,7 +53669,7 @@ static void ckpt__saver_close_remotes(ckpt_saver *s) {
     for (int i = 0; i < s->remote_count; i++) {
         ckpt_uploader *u = s->remotes[i].uploader;
         if (u != NULL) ckpt__uploader_disclaim(u, s);
-        if (u != NULL && s->remotes[i].own) (void)ckpt__uploader_close(u, 0.001);
+        if (u != NULL && s->remotes[i].own) (void)ckpt__uploader_close(u, 0.001, -1);       // the saver had it tried again
         else if (u != NULL) ckpt__uploader_hold(u, -1);
         ckpt__index_free(&s->remotes[i].ledger);
         ckpt__index_free(&s->remotes[i].left);
@@ -57851,6 +57868,7 @@ static ckpt_err ckpt__resume_relist(ckpt_saver *s, ckpt__remote *r, const ckpt_t
     if (e == CKPT_OK && listed.count > 0) {
         e = ckpt__saver_copy_name(s, r, &name);
         if (e == CKPT_OK) e = ckpt__saver_read_copies(s, r, name.data, &listed, &copy);
+        if (r->unread) ckpt__saver_drop_beside(s, &listed, &copy);
         ckpt_err adopted = ckpt__remote_adopt(r, &listed, &copy);       // without it they stay there: one may be the best
         if (e == CKPT_OK) e = adopted;
     }
@@ -57882,7 +57900,7 @@ static void ckpt__resume_tell_untold(const ckpt_saver *s, const ckpt__remote *r)
 
 // The saver goes on from time t, and from the line at `i`; SIZE_MAX: there is none, as of what was read where it lies.
 static void ckpt__resume_begin(ckpt_saver *s, size_t i, const ckpt_timestamp *t) {
-    s->previous = s->since = *t;
+    s->previous = s->since = s->origin = *t;
     s->has_previous = s->met = s->resumed = s->checked = true;
     s->last.batch = s->schedule.last.batch = -1;
     s->over = ckpt__time_ended(&s->schedule, t, CKPT_BATCH_CHECKPOINT);
@@ -59765,6 +59783,7 @@ static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t, const in
         e = ckpt__crew_save_parts(s, &moment, t);
     }
     if (e == CKPT_OK) s->last = *t;
+    s->closing = 0;
     (void)ckpt__crew_note(s, e);
     if (e != CKPT_OK && before != CKPT_OK) ckpt__crew_leave_untold(s, &first);
     if (e != CKPT_OK || before == CKPT_OK) return e;
@@ -59936,7 +59955,7 @@ static ckpt_err ckpt__crew_await(ckpt_saver *s, int call, double timeout_s, bool
     int64_t w[CKPT__CREW_WORDS];
     ckpt__crew_word say;
     ckpt__error_record first;
-    double since = call == CKPT__CREW_CLOSE ? ckpt__os_now() : 0;
+    double since = call == CKPT__CREW_CLOSE ? s->closing : 0;
     double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
     bool hastened = false;
     first.code = CKPT_OK;
@@ -60028,6 +60047,7 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     ckpt__error_record before, first;
     bool gathers = ckpt__crew_gathers(s), late = false;
     ckpt__error_take(&before);
+    if (s->closing <= 0) s->closing = ckpt__os_now();
     if (gathers && s->crew.broken.code == CKPT_OK) e = ckpt__crew_await(s, CKPT__CREW_CLOSE, timeout_s, &late);
     if (late) return e;
     ckpt__error_take(&first);
@@ -60035,7 +60055,7 @@ static ckpt_err ckpt__crew_close(ckpt_saver *s, double timeout_s) {
     ckpt__crew_leave_untold(s, &first);
     if (!gathers || s->crew.broken.code != CKPT_OK) {
         double deadline = timeout_s > 0 && timeout_s < 1e9 ? ckpt__os_now() + timeout_s : 0;
-        e = ckpt__saver_wait(s, timeout_s, ckpt__os_now());
+        e = ckpt__saver_wait(s, timeout_s, s->closing);
         if (e == CKPT_OK && deadline > 0 && !ckpt__saver_await_swept(s, deadline))      // freeing the saver waits as well
             e = ckpt__error_set(CKPT_TIMEOUT, "checkpoints of %s are still being deleted after %g s", s->root, timeout_s);
         if (e != CKPT_OK) return e;
@@ -64906,7 +64926,7 @@ CKPT__DECL ckpt_err ckpt_uploader_wait(ckpt_uploader *u, double timeout_s) {
 }
 
 CKPT__DECL ckpt_err ckpt_uploader_close(ckpt_uploader *u, double timeout_s) {
-    return u == NULL ? CKPT_OK : ckpt__uploader_close(u, timeout_s);
+    return u == NULL ? CKPT_OK : ckpt__uploader_close(u, timeout_s, ckpt__os_now());
 }
 
 CKPT__DECL void ckpt_uploader_stats(const ckpt_uploader *u, ckpt_transfer_stats *out) {

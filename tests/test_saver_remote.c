@@ -4286,6 +4286,71 @@ static void test_sharded_listing_unread(void **state) {
     }
 }
 
+// A store that did not answer for once is asked another time, not left with the files that only the listing tells of.
+static void test_sharded_listing_away(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    const char *dirs[] = { util_temp_dir(), util_temp_dir() };
+    static const int from[] = { 0, 2, 6 }, to[] = { 5, 6, 14 };
+    for (int i = 0; i < 3; i++) {
+        remote_run m = remote_new(dirs[i % 2], b);
+        m.r->d.sharded = true;
+        m.r->d.sharded_prefix_dir = "ba{batch}";
+        m.r->d.num_remote_to_keep = 4;
+        run_open(m.r);
+        if (i > 0) ok(ckpt_saver_resume(m.r->s, NULL));
+        if (i == 2) bucket_fail(b, "size run/ba4/.metadata", CKPT_NET, 1);
+        for (int step = from[i] + 1; step <= to[i]; step++) save_wait(&m, step);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        remote_end(&m);
+    }
+    assert_null(strstr(bucket_names(b), "run%ba4%"));
+    assert_non_null(strstr(bucket_names(b), "run%ba14%.metadata"));
+    bucket_end(b);
+}
+
+static uint64_t puts_begun;
+
+static ckpt_err put_is_slow_and_fails(ckpt_store *s, const ckpt__store_put *p) {
+    (void)s;
+    (void)p;
+    (void)ckpt__os_add64(&puts_begun, 1);
+    ckpt__os_sleep(0.2);
+    return ckpt__error_set(CKPT_NET, "it is down");
+}
+
+// A closing call tries what has failed once, and so do all that follow a timeout together: else none of them would ever end.
+static void test_close_tries_once(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        static ckpt__store_table down;
+        const char *far = util_temp_dir(), *here = util_temp_dir();
+        assert_int_equal(chdir(here), 0);
+        run *r = run_new(util_fmt("file://%s/run", far));
+        r->d.num_attempts = 1;
+        r->d.remote_file_name = NULL;
+        run_open(r);
+        down = *r->s->store->table;
+        down.put = put_is_slow_and_fails;
+        down.begin = NULL;
+        r->s->store->table = &down;
+        puts_begun = 0;
+        run_set(r, 1);
+        ckpt_timestamp t = at_batch(1);
+        ok(ckpt_saver_save(r->s, &t));
+        assert_int_equal(ckpt_saver_wait(r->s, 0), CKPT_NET);
+        assert_int_equal(ckpt__os_load64(&puts_begun), 1);
+        ckpt_err e = CKPT_TIMEOUT;
+        for (int i = 0; i < 600 && e == CKPT_TIMEOUT && ckpt__os_load64(&puts_begun) < 4; i++) {
+            e = ckpt_saver_close(r->s, k == 0 ? 0.05 : 0);
+            if (e == CKPT_TIMEOUT) ckpt__os_sleep(0.3);         // the try ends meanwhile
+        }
+        assert_int_equal(e, CKPT_NET);
+        assert_int_equal(ckpt__os_load64(&puts_begun), 2);
+        ckpt_state_free(&r->st);
+    }
+}
+
 // One life of a machine whose store keeps two: it saves the steps `first`, first + 10, ... up to `last`, and pins that of `pinned` and the next.
 static void pinning_life(const char *dir, bucket *b, int first, int last, int pinned, bool resumes, const char *fails, ckpt_err with) {
     remote_run m = remote_new(dir, b);
@@ -4316,6 +4381,33 @@ static void test_pinned_while_offline(void **state) {
     assert_true(bucket_has(b, "run/ba111.pt") && bucket_has(b, "run/ba121.pt"));
     assert_false(bucket_has(b, "run/ba141.pt"));
     bucket_end(b);
+}
+
+// What another machine has saved since is not this run's, which has gone on without it: it stays, pinned or not.
+static void test_anothers_while_offline(void **state) {
+    (void)state;
+    static const char *const fails[] = { "get run/ba1", "size run/latest" };
+    for (int k = 0; k < 2; k++) {
+        bucket *b = bucket_new(NULL);
+        const char *first = util_temp_dir(), *second = util_temp_dir();
+        pinning_life(first, b, 1, 41, 0, false, NULL, CKPT_OK);
+        pinning_life(second, b, 101, 161, 111, true, NULL, CKPT_OK);
+        remote_run m = remote_new(first, b);
+        m.r->d.num_remote_to_keep = 2;
+        m.r->d.resume_offline = true;
+        run_open(m.r);
+        bucket_fail(b, fails[k], CKPT_NET, -1);
+        ckpt_timestamp t;
+        ok(ckpt_saver_resume(m.r->s, &t));
+        assert_int_equal(t.batch, 41);
+        bucket_fail(b, NULL, CKPT_OK, 0);
+        for (int i = 42; i < 47; i++) save_wait(&m, i);
+        assert_true(bucket_has(b, "run/ba111.pt") && bucket_has(b, "run/ba121.pt"));
+        assert_true(bucket_has(b, "run/ba151.pt") && bucket_has(b, "run/ba161.pt"));
+        assert_true(bucket_has(b, "run/ba46.pt") && !bucket_has(b, "run/ba43.pt"));
+        remote_end(&m);
+        bucket_end(b);
+    }
 }
 
 // Two machines that did not know of each other have counted from the same number: what the folder says of its save is not said of the
@@ -5375,8 +5467,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sharded_goes_on_whole_unwaited),
         cmocka_unit_test(test_sharded_killed_goes_on_whole),
         cmocka_unit_test(test_sharded_saved_again_elsewhere),
-        cmocka_unit_test(test_pinned_while_offline), cmocka_unit_test(test_pinned_of_the_same_number),
+        cmocka_unit_test(test_pinned_while_offline), cmocka_unit_test(test_anothers_while_offline),
+        cmocka_unit_test(test_pinned_of_the_same_number),
         cmocka_unit_test(test_sharded_listing_unread),
+        cmocka_unit_test(test_sharded_listing_away),
+        cmocka_unit_test(test_close_tries_once),
         cmocka_unit_test(test_sharded_count_goes_on),
         cmocka_unit_test(test_fresh_start),
         cmocka_unit_test(test_resume_newest), cmocka_unit_test(test_resume_by_another_latest_name),
