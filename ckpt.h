@@ -1343,7 +1343,7 @@ typedef struct ckpt_convert_desc {
     uint32_t           _canary;         // must stay 0
     const char        *from, *to;       // required; the ending of `to` says what it becomes, as in ckpt_save
     bool               overwrite;       // default: CKPT_EXISTS when `to` exists
-    bool               no_verify;       // do not check `from` first
+    bool               no_verify;       // do not check `from`
     int                shards;          // more than 0: `to` becomes a directory with so many files, as that many ranks write it
     const char        *shard_ending;    // theirs: ".pt" (default), ".safetensors", ".pt.zst" ... CKPT_ARG: no such ending
     bool               shards_whole;    // no tensor is cut: whole ones are spread over the files
@@ -1359,9 +1359,11 @@ typedef struct ckpt_convert_desc {
 // ranks wrote becomes one file, its pieces joined; with `shards` anything becomes such a directory: tensors are cut into
 // rows, or with `shards_whole` handed out as they come, the rest goes to the first rank's file. Where whole tensors lie in
 // .safetensors, Hugging Face's model.safetensors.index.json is added. What is overwritten counts until the new one does, and
-// stays after a failure. CKPT_NOT_FOUND, too, where `from` was removed, or saved again, before all of it was read. CKPT_ARG:
-// it is a file of `from` itself. Of two with `shards` that write into one directory at the same time one ends with
-// CKPT_EXISTS, and takes nothing of the other away; so does one whose new files somebody deletes before it ends.
+// stays after a failure. All of `from` is read again once it is copied, before the new one counts: CKPT_CORRUPT where it is
+// damaged, or changed meanwhile, and nothing of the new one is left. CKPT_NOT_FOUND, too, where `from` was removed, or saved
+// again, before all of it was read. CKPT_ARG: it is a file of `from` itself. Of two with `shards` that write into one directory
+// at the same time one ends with CKPT_EXISTS, and takes nothing of the other away; so does one whose new files somebody deletes
+// before it ends.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 //------------------------------------------------------------------------------
@@ -16042,18 +16044,26 @@ static ckpt_err ckpt__file_compress(const ckpt__file_new *n, const ckpt__codec *
     return e;
 }
 
+// Writes a plan to the hidden file beside `path`. On success ckpt__file_commit or ckpt__file_abort must follow.
+static ckpt_err ckpt__file_write_hidden(ckpt__file_new *n, const char *path, const ckpt__file_format *fmt, ckpt__plan *p,
+                                        bool overwrite, ckpt__engine_job *job, const ckpt_allocator *a) {
+    ckpt_err e = fmt->codec != NULL ? ckpt__codec_check(fmt->codec) : CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__file_begin(n, path, overwrite, a);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot save %s", path);
+    if (fmt->codec != NULL) e = ckpt__file_compress(n, fmt->codec, p, NULL, job, a);
+    else e = ckpt__engine_write(p, n->fd, n->temp.data, job);
+    if (e != CKPT_OK) ckpt__file_abort(n);
+    return ckpt__error_prefix(e, "cannot save %s", path);
+}
+
 // Writes a plan durably to `path`. *named, which may be NULL: it has its name, or may have, also after a failure.
 static ckpt_err ckpt__file_write(const char *path, const ckpt__file_format *fmt, ckpt__plan *p, bool overwrite,
                                  ckpt__engine_job *job, const ckpt_allocator *a, bool *named) {
     ckpt__file_new n;
     if (named != NULL) *named = false;
-    ckpt_err e = fmt->codec != NULL ? ckpt__codec_check(fmt->codec) : CKPT_OK;
-    if (e == CKPT_OK) e = ckpt__file_begin(&n, path, overwrite, a);
-    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot save %s", path);
-    if (fmt->codec != NULL) e = ckpt__file_compress(&n, fmt->codec, p, NULL, job, a);
-    else e = ckpt__engine_write(p, n.fd, n.temp.data, job);
-    if (e == CKPT_OK) e = ckpt__file_commit(&n, overwrite);
-    else ckpt__file_abort(&n);
+    ckpt_err e = ckpt__file_write_hidden(&n, path, fmt, p, overwrite, job, a);
+    if (e != CKPT_OK) return e;
+    e = ckpt__file_commit(&n, overwrite);
     if (named != NULL) *named = n.named && e != CKPT_EXISTS;
     return ckpt__error_prefix(e, "cannot save %s", path);
 }
@@ -63324,6 +63334,7 @@ typedef struct ckpt__folder_piece { uint64_t start; size_t entry; } ckpt__folder
 
 typedef struct ckpt__folder_convert {
     const ckpt_convert_desc *d;
+    const char         *from;
     ckpt_file          *file;
     ckpt_state          state;
     ckpt__items         items;
@@ -63473,8 +63484,19 @@ static ckpt_err ckpt__folder_plan(ckpt__folder_convert *c, ckpt__plan *plan, con
     return e != CKPT_OK ? e : ckpt__file_plan(plan, format, c->d->to, c->items.list, c->items.count);
 }
 
+// What came of copying, as long as what was copied is what the listing's sums say. They are taken after the copy: a byte that
+// changes between a check and the copy would get a good sum of its own.
+static ckpt_err ckpt__folder_prove(const ckpt__folder_convert *c, ckpt_err copied) {
+    ckpt__error_record why;
+    if (c->d->no_verify || (copied != CKPT_OK && copied != CKPT_CORRUPT && copied != CKPT_NOT_FOUND)) return copied;
+    ckpt__error_take(&why);
+    ckpt_err e = ckpt__folder_check_open(c->file, c->from, &c->d->progress);
+    return e != CKPT_OK || copied == CKPT_OK ? e : ckpt__error_put(&why);
+}
+
 static ckpt_err ckpt__folder_write(ckpt__folder_convert *c) {
     ckpt__file_format format;
+    ckpt__file_new n;
     ckpt__plan plan;
     ckpt__engine_job job;
     memset(&job, 0, sizeof job);
@@ -63486,7 +63508,11 @@ static ckpt_err ckpt__folder_write(ckpt__folder_convert *c) {
     ckpt__plan_init(&plan, &c->d->allocator, &c->state);
     e = ckpt__folder_plan(c, &plan, &format);
     uint64_t size = plan.size;
-    if (e == CKPT_OK) e = ckpt__file_write(c->d->to, &format, &plan, c->d->overwrite, &job, &c->d->allocator, NULL);
+    if (e == CKPT_OK) e = ckpt__file_write_hidden(&n, c->d->to, &format, &plan, c->d->overwrite, &job, &c->d->allocator);
+    const bool hidden = e == CKPT_OK;
+    e = ckpt__folder_prove(c, e);
+    if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__file_commit(&n, c->d->overwrite), "cannot save %s", c->d->to);
+    else if (hidden) ckpt__file_abort(&n);
     ckpt__engine_tell_end(job.progress, "save", c->d->to, size, e);
     ckpt__plan_free(&plan);
     return e;
@@ -63803,6 +63829,7 @@ static ckpt_err ckpt__folder_write_split(ckpt__folder_convert *c, ckpt__engine_j
         if (e == CKPT_OK) *written += job->done;
         ends[r] = reports.len;
     }
+    e = ckpt__folder_prove(c, e);
     if (e == CKPT_OK) e = ckpt__folder_lock_split(c);
     if (e == CKPT_OK) e = ckpt__folder_check_alone(c);
     if (e == CKPT_OK) e = ckpt__folder_finish_split(c, &reports, ends, ckpt__folder_ending(c->d));
@@ -63892,7 +63919,7 @@ static ckpt_err ckpt__folder_convert_run(const ckpt_convert_desc *d, ckpt__loade
     ckpt__buf_init(&c.lock_path, &d->allocator);
     ckpt_err e = ckpt__loader_bring_open(&c.file, from, d->from, &d->progress, &d->allocator);
     if (e == CKPT_OK) e = ckpt__folder_check_own(&c);
-    if (e == CKPT_OK && !d->no_verify) e = ckpt__folder_check_open(c.file, from->path.data, &d->progress);
+    c.from = from->path.data;
     if (e == CKPT_OK) e = d->shards > 0 ? ckpt__folder_split(&c) : ckpt__folder_write(&c);
     ckpt__error_record why;
     ckpt__error_take(&why);

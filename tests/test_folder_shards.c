@@ -400,6 +400,57 @@ static void test_gone_while_converted(void **state) {
     }
 }
 
+// Bytes that change while they are converted: before any call of the system that the conversion makes. Nothing comes of it, or what
+// they were.
+static struct { const char *path; uint64_t offset; int at, seen; } rot;
+
+static void rot_at(const char *name, const char *path) {
+    (void)name;
+    (void)path;
+    if (++rot.seen == rot.at) util_flip(rot.path, rot.offset, 1);
+}
+
+static void test_rots_while_converted(void **state) {
+    (void)state;
+    static const struct { const char *to; int shards; bool merge; } jobs[] = { { "to.safetensors", 0, false }, { "to.pt", 0, false },
+        { "to.pt.gz", 0, false }, { "to", 2, false }, { "to.pt", 0, true }, { "to.safetensors", 0, true }, { "to", 3, true } };
+    fault_sync = FAULT_NO_SYNC;
+    for (int j = 0; j < UTIL_COUNT(jobs); j++) {
+        int refused = 0;
+        for (int n = 1; n == 1 || rot.seen >= n - 1; n++) {
+            const char *dir = util_temp_dir(), *from = make_file(util_join(dir, "one.pt"), 10), *to = util_join(dir, jobs[j].to);
+            const char *want = util_join(dir, "want/one.pt"), *got = util_join(dir, "got/one.pt");
+            size_t sizes[2];
+            ok(convert(from, util_join(dir, "ep1"), 2, ".pt", false, NULL));
+            if (jobs[j].merge) from = util_join(dir, "ep1");
+            ok(convert(from, util_join(util_join(dir, "like"), jobs[j].to), jobs[j].shards, NULL, false, NULL));
+            ok(convert(util_join(util_join(dir, "like"), jobs[j].to), want, 0, NULL, false, NULL));
+            rot.path = jobs[j].merge ? util_join(from, "__1_0.pt") : from;
+            rot.offset = jobs[j].merge ? sizeof wide / 4 : sizeof wide / 2;
+            rot.seen = 0;
+            rot.at = n;
+            fault_set_spy(rot_at);
+            ckpt_err e = convert(from, to, jobs[j].shards, NULL, false, NULL);
+            fault_set_spy(NULL);
+            refused += e != CKPT_OK;
+            if (e != CKPT_OK) {
+                if (e != CKPT_CORRUPT || strstr(ckpt_last_error(), "state/model/wide") == NULL) fail_msg("job %d, call %d: %s", j, n, ckpt_last_error());
+                if (util_exists(to)) fail_msg("job %d, call %d: something is left", j, n);
+            } else {
+                ok(ckpt_verify(to, NULL));
+                ok(convert(to, got, 0, NULL, false, NULL));
+                char *a = util_slurp(want, &sizes[0]), *b = util_slurp(got, &sizes[1]);
+                if (sizes[0] != sizes[1] || memcmp(a, b, sizes[0]) != 0) fail_msg("job %d, call %d: another value", j, n);
+                free(a);
+                free(b);
+            }
+            util_remove_tree(dir);
+        }
+        assert_true(refused > 2);
+    }
+    fault_sync = 0;
+}
+
 // What rotation took away since the folder was read cannot be pinned, nor can a single file, and nobody else is said to have made it.
 static void test_gone_when_pinned(void **state) {
     (void)state;
@@ -1337,10 +1388,9 @@ static void test_split_lock_of_dead(void **state) {
     }
 }
 
-// A directory that another split makes while the source is read was not there to be replaced.
-static void rival_begins(const ckpt_progress *p, void *user) {
-    (void)user;
-    if (strcmp(p->phase, "verify") != 0 || util_exists(rival.to)) return;
+// A directory that another split makes while the source is fetched and opened was not there to be replaced.
+static void rival_begins(const char *name, const char *path) {
+    if (strcmp(name, "open") != 0 || strstr(path, "one.pt") == NULL || util_exists(rival.to)) return;
     util_mkdir(rival.to);
     util_write_text(util_join(rival.to, "__0_0.pt"), "x");
 }
@@ -1353,8 +1403,9 @@ static void test_split_appeared(void **state) {
     d.from = make_file(util_join(dir, "one.pt"), 10);
     d.to = rival.to = util_join(dir, "split");
     d.shards = 3;
-    d.progress.fn = rival_begins;
+    fault_set_spy(rival_begins);
     assert_int_equal(ckpt_convert(&d), CKPT_EXISTS);
+    fault_set_spy(NULL);
     assert_string_equal(util_list(d.to), "__0_0.pt\n");
 }
 
@@ -1468,7 +1519,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_store_time),
     cmocka_unit_test(test_view), cmocka_unit_test(test_unfinished_last),
     cmocka_unit_test(test_damage), cmocka_unit_test(test_gone_while_verified),
-    cmocka_unit_test(test_gone_while_open), cmocka_unit_test(test_gone_while_converted), cmocka_unit_test(test_moves_on),
+    cmocka_unit_test(test_gone_while_open), cmocka_unit_test(test_gone_while_converted),
+    cmocka_unit_test(test_rots_while_converted), cmocka_unit_test(test_moves_on),
     cmocka_unit_test(test_gone_when_pinned), cmocka_unit_test(test_gone_while_listed),
     cmocka_unit_test(test_moved_elsewhere),
     cmocka_unit_test(test_gc_unfinished), cmocka_unit_test(test_gc_strays), cmocka_unit_test(test_pinned_without_listing),

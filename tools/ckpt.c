@@ -3805,13 +3805,13 @@ static const command commands[] = {
       "Between .pt and .pt.zst the content stays the same to the byte. From one container to another, tensors and values are\n"
       "carried over by name; what the other cannot hold is named. A may be a directory that many ranks wrote: ckpt merge.\n\n"
       "  --force       replace B\n"
-      "  --no-verify   do not check A first\n" },
+      "  --no-verify   do not check A, which else is read again, and must be whole, before B gets its name\n" },
     { "merge", do_convert, "--force --no-verify ",
       "usage: ckpt merge [--force] [--no-verify] [--json] DIR|URI FILE\n\n"
       "Writes the directory that many ranks wrote, here or in a store, as one file: pieces joined, values carried over by name,\n"
       "in little memory whatever its size. The ending of FILE says what it becomes, as for ckpt convert.\n\n"
       "  --force       replace FILE\n"
-      "  --no-verify   do not check all sums first\n" },
+      "  --no-verify   do not check all sums, which else is done before FILE gets its name\n" },
     { "split", do_split, "--force --no-verify --whole --as ",
       "usage: ckpt split [--whole] [--as ENDING] [--force] [--no-verify] [--json] CKPT N DIR\n\n"
       "Writes a checkpoint of any kind as a directory of N files and .metadata, as N ranks write it. Any number of ranks loads it.\n"
@@ -3821,7 +3821,7 @@ static const command commands[] = {
       "                model.safetensors.index.json is written too, by which Hugging Face's loaders find each tensor's file\n"
       "  --force       replace the checkpoint in DIR, which stays whole until the new one is: there must be room for both, and the files\n"
       "                of the new one are called __0_1... where those of the old one are __0_0...\n"
-      "  --no-verify   do not check CKPT first\n" },
+      "  --no-verify   do not check CKPT, which else is read again, and must be whole, before DIR counts\n" },
     { "pin", do_pin, "",
       "usage: ckpt pin [--json] PATH...\n\nKeeps checkpoints for ever: neither a saver nor gc nor rm deletes them. PATH may be a link such as\n"
       "latest-rank0.pt. A saver that is running takes notice at its next save. A pin is of a name: a save of the same name (of a run that goes\n"
