@@ -848,9 +848,9 @@ CKPT__DECL void ckpt_state_free(ckpt_state *st);
 // .tar.lzma). Missing folders are made.
 // t: stored with it; NULL stores none. Blocks until done; several threads write big states. Any thread, if
 // nobody changes the state.
-// CKPT_ARG, CKPT_NO_SPACE, CKPT_IO, CKPT_AUTH (no permission), CKPT_EXISTS (a file where a folder belongs, or a
-// folder of that name), CKPT_NOT_FOUND (an attached file is missing), CKPT_NOMEM, CKPT_UNSUPPORTED (no such compression
-// here, or path is a URI), and what st->copy returned.
+// CKPT_ARG, CKPT_NO_SPACE, CKPT_IO, CKPT_AUTH (no permission), CKPT_EXISTS (a file where a folder belongs, or a folder, a
+// device or a pipe of that name, or a link to one), CKPT_NOT_FOUND (an attached file is missing), CKPT_NOMEM, CKPT_UNSUPPORTED
+// (no such compression here, or path is a URI), and what st->copy returned.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_save(const char *path, const ckpt_state *st, const ckpt_timestamp *t);
 
 typedef struct ckpt_load_desc {
@@ -15786,13 +15786,15 @@ static void ckpt__file_abort(ckpt__file_new *n) {
     (void)ckpt__error_put(&kept);
 }
 
-// What cannot end well is refused before a byte is written. Nothing there, the usual case, costs one system call.
+// What cannot end well is refused before a byte is written. Nothing there, the usual case, costs one system call. A link to a
+// file is replaced, and one that leads nowhere; one to anything else, as /dev/stdout is, stands for that.
 static ckpt_err ckpt__file_check_target(const char *path, bool overwrite) {
     if (ckpt__os_is_gone(path)) return CKPT_OK;
-    ckpt__os_info info;
+    ckpt__os_info info, led;
     ckpt_err e = ckpt__os_lstat(path, &info);   // or no file can have that name, which is too long
     if (e == CKPT_NOT_FOUND) return CKPT_OK;
     if (e != CKPT_OK) return e;
+    if (info.is_link && ckpt__os_stat(path, &led) == CKPT_OK) info = led;
     if (info.is_dir) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
     if (!overwrite) return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
     if (!info.is_file && !info.is_link) return ckpt__error_set(CKPT_EXISTS, "there is a device or a pipe of that name");
@@ -55899,9 +55901,11 @@ static ckpt_err ckpt__loader_place(const char *target, const char *destination, 
     if (ckpt__os_exists(destination)) {
         if (!overwrite) return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
         memset(&info, 0, sizeof info);
-        ckpt_err failed = ckpt__os_leads_nowhere(destination) ? CKPT_OK : ckpt__os_stat(destination, &info);
+        bool nowhere = ckpt__os_leads_nowhere(destination);
+        ckpt_err failed = nowhere ? CKPT_OK : ckpt__os_stat(destination, &info);
         if (failed != CKPT_OK) return failed;
         if (info.is_dir) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
+        if (!nowhere && !info.is_file) return ckpt__error_set(CKPT_EXISTS, "there is a device or a pipe of that name");
         ckpt__os_info itself;               // what leads there already stays as it is
         if (ckpt__os_lstat(destination, &itself) == CKPT_OK && ckpt__loader_leads_over(target, &itself, a)) return CKPT_OK;
     }

@@ -1523,10 +1523,13 @@ static void test_progress(void **unused) {
     free(w);
 }
 
-// A pipe or a device is no file that a checkpoint replaces: /dev/null would be a file after it.
+// A pipe or a device is no file that a checkpoint replaces: /dev/null would be a file after it, and /dev/stdout, which is a link.
+// Nor is a link to a folder. One that leads nowhere may be replaced.
 static void test_no_file(void **unused) {
     (void)unused;
-    const char *path = util_join(util_temp_dir(), "pipe");
+    const char *dir = util_temp_dir(), *path = util_join(dir, "pipe");
+    static const char *const links[][3] = { { "to_pipe", "pipe", "a device or a pipe" }, { "to_null", "/dev/null", "a device or a pipe" },
+        { "to_folder", ".", "a folder" }, { "to_link", "to_folder", "a folder" } };
     struct stat st;
     small s;
     small_bind(&s);
@@ -1534,6 +1537,22 @@ static void test_no_file(void **unused) {
     assert_int_equal(ckpt_save(path, &s.st, NULL), CKPT_EXISTS);
     assert_non_null(strstr(ckpt_last_error(), "a device or a pipe"));
     assert_true(lstat(path, &st) == 0 && S_ISFIFO(st.st_mode));
+    const char *whole = util_join(util_temp_dir(), "whole.pt");
+    must(ckpt_save(whole, &s.st, NULL));
+    for (int i = 0; i < UTIL_COUNT(links); i++) {
+        const char *link = util_join(dir, links[i][0]);
+        assert_int_equal(symlink(links[i][1], link), 0);
+        assert_int_equal(ckpt_save(link, &s.st, NULL), CKPT_EXISTS);
+        expect_sentence(links[i][2]);
+        assert_int_equal(ckpt_get_file(util_fmt("file://%s", whole), link, true), CKPT_EXISTS);
+        expect_sentence(links[i][2]);
+        assert_int_equal(ckpt_get_file(whole, link, true), CKPT_EXISTS);
+        expect_sentence(links[i][2]);
+        assert_string_equal(util_link_target(link), links[i][1]);
+    }
+    assert_int_equal(symlink("nowhere", util_join(dir, "dangles")), 0);
+    must(ckpt_save(util_join(dir, "dangles"), &s.st, NULL));
+    assert_true(lstat(util_join(dir, "dangles"), &st) == 0 && S_ISREG(st.st_mode));
     ckpt_state_free(&s.st);
 }
 
