@@ -923,6 +923,7 @@ typedef struct ckpt_entry {
     uint32_t    checksum;       // CRC-32 of the stored bytes
     bool        has_checksum;
     int         pieces;         // of a checkpoint of many ranks: in how many pieces it lies; else 0
+    const char *what;           // kinds NONE and OTHER: what it is, as "an empty dict", "argparse.Namespace"; NULL: not known
 } ckpt_entry;
 
 typedef struct ckpt_file ckpt_file;     // looking inside without binding: tools, partial reads
@@ -8932,7 +8933,7 @@ typedef struct ckpt__entry {
     int64_t     i;                  // INT, BOOL
     double      f;                  // FLOAT
     const char *text;               // TEXT, and BYTES with blob -1: `size` bytes owned by the toc (and a NUL behind them);
-                                    // OTHER: what it is, NULL when that is not known
+                                    // NONE, OTHER: what it is, NULL when that is not known
 } ckpt__entry;
 
 typedef struct ckpt__toc {
@@ -11327,6 +11328,16 @@ static ckpt_err ckpt__pt_tensor(ckpt__pt_reader *r, uint32_t tensor, uint32_t st
     return clock && e->dtype == CKPT_F64 && e->size == 8 ? ckpt__pt_clock(r, e, m) : CKPT_OK;
 }
 
+// None, or a container that holds nothing.
+static ckpt_err ckpt__pt_nothing(ckpt__pt_reader *r, unsigned kind) {
+    ckpt__entry *e = NULL;
+    ckpt_err err = ckpt__pt_entry(r, CKPT_KIND_NONE, &e);
+    if (err != CKPT_OK) return err;
+    e->text = kind == CKPT__PICKLE_NONE ? "None" : kind == CKPT__PICKLE_TUPLE ? "an empty tuple" :
+              kind == CKPT__PICKLE_LIST ? "an empty list" : "an empty dict";
+    return CKPT_OK;
+}
+
 static ckpt_err ckpt__pt_leaf(ckpt__pt_reader *r, uint32_t node) {
     const ckpt__pickle_node n = r->pickle.nodes[node];
     ckpt__entry *e = NULL;
@@ -11355,7 +11366,7 @@ static ckpt_err ckpt__pt_leaf(ckpt__pt_reader *r, uint32_t node) {
     case CKPT__PICKLE_GLOBAL:  return ckpt__pt_opaque(r, node);
     case CKPT__PICKLE_OTHER:   return ckpt__pt_opaque(r, n.a);
     case CKPT__PICKLE_NPDTYPE: return ckpt__pt_opaque_as(r, "numpy.dtype");
-    default:                   return ckpt__pt_entry(r, CKPT_KIND_NONE, &e);    // None, an empty dict, list or tuple
+    default:                   return ckpt__pt_nothing(r, n.kind);
     }
 }
 
@@ -64192,6 +64203,7 @@ CKPT__DECL ckpt_err ckpt_file_entry(const ckpt_file *f, int index, ckpt_entry *o
     out->name = e->name;
     out->kind = e->kind;
     out->size = ckpt__file_entry_size(e);
+    if (e->kind == CKPT_KIND_NONE || e->kind == CKPT_KIND_OTHER) out->what = e->text;
     if (e->kind == CKPT_KIND_TENSOR) {
         out->tensor.dtype = e->dtype;
         out->tensor.ndim = e->ndim;

@@ -205,6 +205,35 @@ is "diff of the ends of int64" 1 ./ckpt diff low.safetensors high.safetensors
 holds "does not overflow" "by up to 1.84467e+19"
 is "diff --rtol of complex numbers that are near" 0 ./ckpt diff --rtol 0.001 plus.safetensors near.safetensors
 
+# what is known by its type alone is not called the same
+python3 - <<'E'
+import argparse, datetime, pickle, zipfile
+def write(name, obj):
+    with zipfile.ZipFile(name + '.pt', 'w', zipfile.ZIP_STORED) as z:
+        for member, data in ('data.pkl', pickle.dumps(obj, protocol=2)), ('byteorder', 'little'), ('version', '3\n'): z.writestr('a/' + member, data)
+write('objects', {'lr': 0.1, 'args': argparse.Namespace(lr=1), 'nothing': None, 'e': {}})
+write('others', {'lr': 0.1, 'args': argparse.Namespace(lr=2), 'nothing': None, 'e': {}})
+write('list', {'lr': 0.1, 'args': argparse.Namespace(lr=2), 'nothing': None, 'e': []})
+write('date', {'lr': 0.1, 'args': datetime.date(2020, 1, 1), 'nothing': None, 'e': {}})
+write('none', {'lr': 0.1, 'args': argparse.Namespace(lr=1), 'nothing': {}, 'e': {}})
+write('some', {'lr': 0.1, 'args': argparse.Namespace(lr=1), 'nothing': 1, 'e': {}})
+write('empty', {'nothing': None, 'e': {}})
+E
+is "diff of objects" 0 ./ckpt diff objects.pt others.pt
+holds "says that it has not compared them" "no difference found: 3 entries are the same"
+holds "and which" "not compared: 1, of which only the type is known: args"
+is "diff --json of objects" 0 ./ckpt diff --json objects.pt others.pt
+json "is not the same" "d['same'] is None and d['not_compared'] == ['args'] and d['equal_entries'] == 3 and d['differences'] == []"
+for pair in "list:an empty dict -> none an empty list" "date:argparse.Namespace -> object datetime.date" "none:none  -> none an empty dict" "some:none  -> int 1"; do
+    is "diff of objects.pt and ${pair%%:*}.pt" 1 ./ckpt diff objects.pt ${pair%%:*}.pt
+    holds "tells the kinds" "${pair#*:}"
+done
+is "diff of nothing but None" 0 ./ckpt diff --json empty.pt empty.pt
+json "is the same" "d['same'] is True and d['not_compared'] == [] and d['equal_entries'] == 2"
+is "show of an object" 0 ./ckpt show --json objects.pt args
+json "says what it is" "d['entries'][0]['what'] == 'argparse.Namespace'"
+rm objects.pt others.pt list.pt date.pt none.pt some.pt empty.pt
+
 # names of other kinds
 odd=$(printf 'odd-\377\303\033[31m.pt')
 mkdir odd && cp $f "odd/$odd"

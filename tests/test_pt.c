@@ -144,6 +144,7 @@ static void test_empty_state(void **unused) {
     assert_int_equal(open_bytes(&f, bytes, size, 0), CKPT_OK);
     assert_int_equal(f.toc.count, 1);           // an empty dict
     assert_int_equal(f.toc.entries[0].kind, CKPT_KIND_NONE);
+    assert_string_equal(f.toc.entries[0].text, "an empty dict");
     ckpt__toc_free(&f.toc);
     free(bytes);
 }

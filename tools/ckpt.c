@@ -1215,6 +1215,7 @@ static void value_text(const ckpt_entry *e, const scalar *s, char *buf, size_t c
     char clean[512];
     buf[0] = 0;
     if (e->kind == CKPT_KIND_TENSOR) { shape_text(e, buf, cap); return; }
+    if (e->what != NULL && strcmp(e->what, "None") != 0) shown(e->what, buf, cap);
     if (!s->has) return;
     if (e->kind == CKPT_KIND_INT) snprintf(buf, cap, "%lld", (long long)s->i);
     if (e->kind == CKPT_KIND_FLOAT) snprintf(buf, cap, "%.10g", s->f);
@@ -1278,6 +1279,8 @@ static void show_json(ckpt_file *f, const char *path, uint64_t size, const show_
         }
         if (e->pieces > 0) printf(", \"pieces\": %d", e->pieces);
         if (e->has_checksum) printf(", \"checksum\": \"%08lx\"", (unsigned long)e->checksum);
+        if (e->what != NULL) printf(", \"what\": ");
+        if (e->what != NULL) json_text(e->what);
         const scalar *v = &rows[i].value;
         if (v->has) printf(", \"value\": ");
         if (v->has && e->kind == CKPT_KIND_INT) printf("%lld", (long long)v->i);
@@ -3123,7 +3126,7 @@ static void diff_close(diff_side *s) {
     free(s->order);
 }
 
-typedef struct difference { bool differs, numeric; uint64_t count, of; double largest; char note[1400]; } difference;
+typedef struct difference { bool differs, unread, numeric; uint64_t count, of; double largest; char note[1400]; } difference;
 
 // How far two elements lie apart, complex ones in their plane; x and y: what to_doubles makes of them.
 static double distance(ckpt_dtype dtype, const char *a, const char *b, double x, double y) {
@@ -3196,7 +3199,8 @@ static ckpt_err diff_values(diff_side *a, int ia, diff_side *b, int ib, differen
     memset(d, 0, sizeof *d);
     bool shapes = ea->kind == CKPT_KIND_TENSOR && (ea->tensor.ndim != eb->tensor.ndim || ea->tensor.dtype != eb->tensor.dtype ||
                   memcmp(ea->tensor.shape, eb->tensor.shape, (size_t)ea->tensor.ndim * sizeof(int64_t)) != 0);
-    if (ea->kind != eb->kind || shapes) {
+    bool unread = ea->kind == CKPT_KIND_NONE || ea->kind == CKPT_KIND_OTHER, told = ea->what != NULL && eb->what != NULL;
+    if (ea->kind != eb->kind || shapes || (unread && told && strcmp(ea->what, eb->what) != 0)) {
         scalar sx = read_scalar(a->f, ia, ea), sy = read_scalar(b->f, ib, eb);
         value_text(ea, &sx, x, sizeof x);
         value_text(eb, &sy, y, sizeof y);
@@ -3204,7 +3208,8 @@ static ckpt_err diff_values(diff_side *a, int ia, diff_side *b, int ib, differen
         snprintf(d->note, sizeof d->note, "%s %s -> %s %s", kind_text(ea), x, kind_text(eb), y);
         return CKPT_OK;
     }
-    if (ea->kind == CKPT_KIND_NONE || ea->kind == CKPT_KIND_OTHER) return CKPT_OK;
+    d->unread = unread && (ea->kind == CKPT_KIND_OTHER || !told);         // an object is known by its type alone
+    if (unread) return CKPT_OK;
     bool large = ea->kind == CKPT_KIND_TENSOR || ea->kind == CKPT_KIND_BYTES || ea->kind == CKPT_KIND_FILE;
     if (large && ea->size != eb->size) {
         d->differs = true;
@@ -3230,29 +3235,38 @@ static ckpt_err diff_values(diff_side *a, int ia, diff_side *b, int ib, differen
 
 typedef struct diff_line { char sign; const char *name; char *note; difference d; } diff_line;
 
-static void diff_print(const char *a, const char *b, const diff_line *lines, int count, int same) {
+typedef struct diff_result { diff_line *lines; const char **unread; int count, same, unread_count; } diff_result;
+
+static void diff_print_json(const char *a, const char *b, const diff_result *r) {
+    printf("{\"a\": ");
+    json_text(a);
+    printf(", \"b\": ");
+    json_text(b);
+    printf(", \"same\": %s, \"equal_entries\": %d, \"not_compared\": [", r->count > 0 ? "false" : r->unread_count > 0 ? "null" : "true", r->same);
+    for (int i = 0; i < r->unread_count; i++) {
+        printf("%s", i > 0 ? ", " : "");
+        json_text(r->unread[i]);
+    }
+    printf("], \"differences\": [");
+    for (int i = 0; i < r->count; i++) {
+        const diff_line *l = &r->lines[i];
+        printf("%s\n  {\"name\": ", i > 0 ? "," : "");
+        json_text(l->name);
+        printf(", \"what\": \"%s\"", l->sign == '-' ? "only in a" : l->sign == '+' ? "only in b" : "differs");
+        if (l->note != NULL) printf(", \"note\": ");
+        if (l->note != NULL) json_text(l->note);
+        if (l->d.numeric) printf(", \"elements\": %llu, \"max_abs\": ", (unsigned long long)l->d.count);
+        if (l->d.numeric) json_number(l->d.largest);
+        printf("}");
+    }
+    printf("%s]}\n", r->count > 0 ? "\n" : "");
+}
+
+static void diff_print(const diff_result *r) {
+    const diff_line *lines = r->lines;
+    const int count = r->count;
     char name[1024];
     int wide = 0;
-    if (opt.json) {
-        printf("{\"a\": ");
-        json_text(a);
-        printf(", \"b\": ");
-        json_text(b);
-        printf(", \"same\": %s, \"equal_entries\": %d, \"differences\": [", count == 0 ? "true" : "false", same);
-        for (int i = 0; i < count; i++) {
-            const diff_line *l = &lines[i];
-            printf("%s\n  {\"name\": ", i > 0 ? "," : "");
-            json_text(l->name);
-            printf(", \"what\": \"%s\"", l->sign == '-' ? "only in a" : l->sign == '+' ? "only in b" : "differs");
-            if (l->note != NULL) printf(", \"note\": ");
-            if (l->note != NULL) json_text(l->note);
-            if (l->d.numeric) printf(", \"elements\": %llu, \"max_abs\": ", (unsigned long long)l->d.count);
-            if (l->d.numeric) json_number(l->d.largest);
-            printf("}");
-        }
-        printf("%s]}\n", count > 0 ? "\n" : "");
-        return;
-    }
     for (int i = 0; i < count; i++) {
         int n = columns_of(shown(lines[i].name, name, sizeof name));
         if (n > wide) wide = n;
@@ -3264,16 +3278,21 @@ static void diff_print(const char *a, const char *b, const diff_line *lines, int
         if (l->note != NULL) pad(columns_of(name), wide + 2);
         printf("%s\n", l->note != NULL ? l->note : "");
     }
-    if (count == 0) printf("%sthe same%s: %d entries\n", GREEN, PLAIN, same);
-    else printf("\n%d entr%s differ%s, %d are the same\n", count, count == 1 ? "y" : "ies", count == 1 ? "s" : "", same);
+    if (count > 0) printf("\n%d entr%s differ%s, %d are the same\n", count, count == 1 ? "y" : "ies", count == 1 ? "s" : "", r->same);
+    else if (r->unread_count == 0) printf("%sthe same%s: %d entries\n", GREEN, PLAIN, r->same);
+    else printf("no difference found: %d entries are the same\n", r->same);
+    if (r->unread_count == 0) return;
+    printf("%snot compared%s: %d, of which only the type is known: %s", YELLOW, PLAIN, r->unread_count, shown(r->unread[0], name, sizeof name));
+    for (int i = 1; i < r->unread_count && i < 3; i++) printf(", %s", shown(r->unread[i], name, sizeof name));
+    printf("%s\n", r->unread_count > 3 ? ", ..." : "");
 }
 
 // Merges the two sorted lists of names.
-static ckpt_err diff_walk(diff_side *a, diff_side *b, diff_line *lines, int *count, int *same, meter *m) {
+static ckpt_err diff_walk(diff_side *a, diff_side *b, diff_result *r, meter *m) {
     for (int i = 0, k = 0; i < a->count || k < b->count; ) {
         const char *na = i < a->count ? a->e[a->order[i]].name : NULL, *nb = k < b->count ? b->e[b->order[k]].name : NULL;
         int c = na == NULL ? 1 : nb == NULL ? -1 : strcmp(na, nb);
-        diff_line *l = &lines[*count];
+        diff_line *l = &r->lines[r->count];
         memset(l, 0, sizeof *l);
         l->sign = c < 0 ? '-' : c > 0 ? '+' : '~';
         l->name = c <= 0 ? na : nb;
@@ -3283,8 +3302,9 @@ static ckpt_err diff_walk(diff_side *a, diff_side *b, diff_line *lines, int *cou
                 if (e != CKPT_OK) return e;
                 if (l->d.differs) l->note = keep_text(l->d.note);
             }
-            if (c != 0 || l->d.differs) ++*count;
-            else ++*same;
+            if (c != 0 || l->d.differs) r->count++;
+            else if (l->d.unread) r->unread[r->unread_count++] = l->name;
+            else r->same++;
         }
         if (c <= 0) i++;
         if (c >= 0) k++;
@@ -3298,23 +3318,28 @@ static int do_diff(void) {
     memset(&b, 0, sizeof b);
     ckpt_err e = diff_open(&a, opt.args[0]);
     if (e == CKPT_OK) e = diff_open(&b, opt.args[1]);
-    int count = 0, same = 0, status = EXIT_OK;
+    int status = EXIT_OK;
+    diff_result r;
+    memset(&r, 0, sizeof r);
     uint64_t work = 0;
     for (int i = 0; i < a.count && e == CKPT_OK; i++) work += a.e[i].kind == CKPT_KIND_TENSOR ? a.e[i].size : 0;
-    diff_line *lines = (diff_line *)need(calloc((size_t)a.count + (size_t)b.count + 1, sizeof *lines));
+    r.lines = (diff_line *)need(calloc((size_t)a.count + (size_t)b.count + 1, sizeof *r.lines));
+    r.unread = (const char **)need(calloc((size_t)a.count + 1, sizeof *r.unread));
     meter m;
     meter_start(&m, "compare", opt.args[0], work);
-    if (e == CKPT_OK) e = diff_walk(&a, &b, lines, &count, &same, &m);
+    if (e == CKPT_OK) e = diff_walk(&a, &b, &r, &m);
     meter_end(&m);
     if (e != CKPT_OK) {
         status = complain(e);
         if (status == EXIT_NO) status = EXIT_FAILED;        // 1 must mean: compared, and different
     } else {
-        diff_print(opt.args[0], opt.args[1], lines, count, same);
-        status = count > 0 ? EXIT_NO : EXIT_OK;
+        if (opt.json) diff_print_json(opt.args[0], opt.args[1], &r);
+        else diff_print(&r);
+        status = r.count > 0 ? EXIT_NO : EXIT_OK;
     }
-    for (int i = 0; i < count; i++) free(lines[i].note);
-    free(lines);
+    for (int i = 0; i < r.count; i++) free(r.lines[i].note);
+    free(r.lines);
+    free(r.unread);
     diff_close(&a);
     diff_close(&b);
     return status;
@@ -3797,7 +3822,9 @@ static const command commands[] = {
       "Compares two checkpoints of any kinds name by name: - only in A, + only in B, ~ different.\n\n"
       "  --rtol X, --atol X   numbers count as the same when they differ by at most atol + rtol * |b| (default: 0, equal bytes)\n"
       "  --all                also the saver's own record of earlier checkpoints\n\n"
-      "Exit status 0: the same.  1: different.\n" },
+      "Of an object of a type that this reader does not know the type is compared, and no more: that is said, with --json in not_compared,\n"
+      "where \"same\" is then null.\n\n"
+      "Exit status 0: the same, as far as it was compared.  1: different.\n" },
     { "convert", do_convert, "--force --no-verify ",
       "usage: ckpt convert [--force] [--no-verify] [--json] A B\n\n"
       "Writes checkpoint A again as B, durably, whole or not at all. The ending of B says what it becomes:\n"
