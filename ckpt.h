@@ -1264,6 +1264,8 @@ typedef struct ckpt_checkpoint {
     bool           unfinished;          // such a directory without its .metadata: it is being written, or never was
                                         // finished. No checkpoint: it cannot be loaded, and nothing counts it
     int            ranks;               // that saved a sharded one; 0: a single file
+    ckpt_err       untold;              // why the index that may have it could not be read: whether it is pinned or damaged, and
+                                        // what it was when it was saved, is then not known. CKPT_OK: that is known
 } ckpt_checkpoint;
 
 typedef struct ckpt_folder ckpt_folder;
@@ -1272,9 +1274,10 @@ typedef struct ckpt_folder ckpt_folder;
 // saver may be at work.
 // CKPT_NOT_FOUND: no such folder. The object belongs to one thread at a time and is a view of the moment of
 // opening. A file that bears a checkpoint's name and may not be read, and a folder below that may not be listed, are
-// entries too, foreign ones: they do not verify.
+// entries too, foreign ones: they do not verify. An index that may not be read, or cannot be now, is told of in a WARN, and in
+// `untold` of what it may have; what it has and is gone is not listed then.
 // A folder below it that has an index or a saver's lock is another run's. What lies there is listed, pinned
-// or damaged as its index says (that of each rank; a WARN says which run's may not be read), and can be verified; what that
+// or damaged as its index says (that of each rank), and can be verified; what that
 // index has and is gone only that folder tells. All that changes something leaves it to that folder, which must be opened for it.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_folder_open(ckpt_folder **out, const ckpt_folder_desc *desc);
 // Number of checkpoints; 0 for NULL.
@@ -17051,6 +17054,7 @@ typedef struct ckpt__index_line {
     char              ending[CKPT__INDEX_ENDING];       // and behind that, of one in a store; "": not known
     bool              found;            // a tool found the file and no saver's index had it: it may be a copy that somebody made
     bool              apart;            // not stored: it lies in the folder of another run below this one
+    ckpt_err          untold;           // not stored: in a view, why an index that may have it was not read
     bool              others;           // not stored: its name says that it is another run's of this folder
     bool              stray;            // not stored: found, and by a name that is not of the template, which tools do not know
     bool              says_damaged;     // not stored: the file did, when it was read or written last
@@ -61007,6 +61011,7 @@ struct ckpt_folder {
     ckpt__index        index;       // the lines of rank 0's and of all `ranks`
     size_t             lead;        // of a relative name: how much of index.folder, and of all paths, is not shown
     ckpt__folder_item *items;
+    ckpt_err           untold;      // why one of the folder's own indexes was not read; CKPT_OK: all were
     int               *ranks;       // above 0 that have an index of their own here, for tarballs of their own
     size_t             item_count, item_cap, rank_count, rank_cap;
     ckpt__buf          links;       // names of those that led somewhere when the view was made, each with its NUL
@@ -61688,6 +61693,7 @@ static ckpt_err ckpt__folder_ask_rank(ckpt__folder_asked *a, int rank) {
         ckpt__index_line *l = &ix->lines[i];
         bool there = a->below[i] == a->n && memcmp(l->name, a->name, a->n) == 0;
         int at = there ? ckpt__index_find(&of, l->name + a->n) : -1;
+        if (there && at < 0 && of.unread != CKPT_OK) l->untold = of.unread;
         if (at < 0) continue;
         l->pinned = l->pinned || of.lines[at].pinned;
         l->state = of.lines[at].state;
@@ -61701,6 +61707,12 @@ static ckpt_err ckpt__folder_ask_named(const char *name, void *user) {
     return rank > 0 ? ckpt__folder_ask_rank((ckpt__folder_asked *)user, rank) : CKPT_OK;
 }
 
+static void ckpt__folder_tell_untold(const ckpt_folder *f, const char *run, const ckpt__error_record *why) {
+    if (f->looked) return;
+    ckpt__error_log(&f->logger, CKPT_LOG_WARN, "it is not known which checkpoints in %s are pinned or damaged: %s",
+                    ckpt__folder_shown(f, run), why->text);
+}
+
 // Asks all indexes of a run, once: its lines may lie in a thousand directories, among those of others. Where one may not be read
 // nobody is told that nothing is pinned.
 static ckpt_err ckpt__folder_ask_run(ckpt__folder_asked *a) {
@@ -61712,9 +61724,7 @@ static ckpt_err ckpt__folder_ask_run(ckpt__folder_asked *a) {
     if (listed == CKPT_NOMEM) e = listed;
     if (listed != CKPT_OK) ckpt__error_take(&a->says);
     if (listed != CKPT_OK) a->unread = listed;
-    if (e == CKPT_OK && a->unread != CKPT_OK && !a->f->looked)
-        ckpt__error_log(&a->f->logger, CKPT_LOG_WARN, "it is not known which checkpoints in %s are pinned or damaged: %s",
-                        ckpt__folder_shown(a->f, a->run), a->says.text);
+    if (e == CKPT_OK && a->unread != CKPT_OK) ckpt__folder_tell_untold(a->f, a->run, &a->says);
     if (e == CKPT_OK) ckpt__error_last = kept;
     return e;
 }
@@ -61832,11 +61842,24 @@ static ckpt_err ckpt__folder_note_rank(const char *name, void *user) {
 }
 
 // Adds the lines of a rank that keeps an index of its own.
+// Reads an index of this folder's own. One that may not be read has the pins.
+static ckpt_err ckpt__folder_load_index(ckpt_folder *f, ckpt__index *ix) {
+    ckpt__error_record kept, why;
+    ckpt__error_take(&kept);
+    ckpt_err e = ckpt__index_load(ix);
+    if (e != CKPT_OK || ix->unread == CKPT_OK) return e;
+    ckpt__error_take(&why);
+    if (f->untold == CKPT_OK) ckpt__folder_tell_untold(f, f->index.folder, &why);
+    f->untold = ix->unread;
+    ckpt__error_last = kept;
+    return CKPT_OK;
+}
+
 static ckpt_err ckpt__folder_add_rank(ckpt_folder *f, int rank) {
     ckpt__index ix;
     ckpt_err e = ckpt__index_init(&ix, &f->allocator, f->index.folder);
     ckpt__folder_choose_index(&ix, rank);
-    if (e == CKPT_OK) e = ckpt__index_load(&ix);
+    if (e == CKPT_OK) e = ckpt__folder_load_index(f, &ix);
     for (size_t i = 0; i < ix.count && e == CKPT_OK; i++) {
         ix.lines[i].owned = ix.lines[i].leaves = true;
         ix.lines[i].rank = rank;
@@ -61863,7 +61886,8 @@ static ckpt_err ckpt__folder_look(ckpt_folder *f) {
     ckpt__folder_links links;
     ckpt__folder_search search;
     ckpt__folder_free_items(f);
-    ckpt_err e = ckpt__index_load(&f->index);
+    f->untold = CKPT_OK;
+    ckpt_err e = ckpt__folder_load_index(f, &f->index);
     if (e != CKPT_OK) return e;
     for (size_t i = 0; i < f->index.count; i++) f->index.lines[i].owned = f->index.lines[i].leaves = true;
     f->rank_count = 0;
@@ -61946,6 +61970,7 @@ static void ckpt__folder_describe(const ckpt_folder *f, size_t i, ckpt_checkpoin
     out->missing = it->missing;
     out->unfinished = it->unfinished;
     out->foreign = !l->owned;
+    out->untold = l->untold != CKPT_OK ? l->untold : l->leaves || l->apart ? CKPT_OK : f->untold;
 }
 
 // What a path leads to: through the links of the system, and `text` through a text that stands for one; *path is then where that

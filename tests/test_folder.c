@@ -1397,11 +1397,47 @@ static void test_ranks_below_are_asked(void **state) {
         fault_set_spy(NULL);
         (void)fault_disarm();
         assert_int_equal(ckpt_folder_count(f), 6);
+        for (int k = 0; k < 6; k++) {
+            ok(ckpt_folder_entry(f, k, &c));
+            assert_int_equal(c.untold, shut ? CKPT_AUTH : CKPT_OK);
+        }
         ckpt_folder_close(f);
         const char *at = strstr(said, "it is not known which checkpoints in ");
         if ((at != NULL) != shut) fail_msg("%d: %s", shut, said);
         if (shut) assert_null(strstr(at + 1, "it is not known"));
         if (shut) assert_non_null(strstr(at, util_fmt("in %s are pinned or damaged: ", dir)));
+    }
+}
+
+// Nor is anything known of a folder whose own index may not be read: that is said, once, and of each checkpoint.
+static void test_own_index_shut(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir();
+    run_end(run_live(dir, CKPT_KEEP_ALL, 2));
+    pin(dir, "ba1.pt", true);
+    for (int shut = 0; shut < 2; shut++) {
+        char said[4000] = "";
+        ckpt_folder_desc d;
+        ckpt_folder *f = NULL;
+        ckpt_checkpoint c;
+        memset(&d, 0, sizeof d);
+        d.folder = dir;
+        d.logger.fn = note_line;
+        d.logger.user = said;
+        if (shut) fault_set_spy(shut_index);
+        ok(ckpt_folder_open(&f, &d));
+        fault_set_spy(NULL);
+        (void)fault_disarm();
+        assert_int_equal(ckpt_folder_count(f), 2);
+        for (int i = 0; i < 2; i++) {
+            ok(ckpt_folder_entry(f, i, &c));
+            assert_int_equal(c.untold, shut ? CKPT_AUTH : CKPT_OK);
+            assert_int_equal(c.pinned, !shut && strcmp(c.name, "ba1.pt") == 0);
+        }
+        const char *at = strstr(said, "it is not known which checkpoints in ");
+        if ((at != NULL) != shut) fail_msg("%d: %s", shut, said);
+        if (shut) assert_null(strstr(at + 1, "it is not known"));
+        ckpt_folder_close(f);
     }
 }
 
@@ -1968,7 +2004,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_own_and_below),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_dry_run_reads),
-        cmocka_unit_test(test_index_unread),
+        cmocka_unit_test(test_index_unread), cmocka_unit_test(test_own_index_shut),
         cmocka_unit_test(test_index_unread_by_saver), cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_pinned_best_unlisted),
         cmocka_unit_test(test_pinned_only_unlisted), cmocka_unit_test(test_link_to_what_goes),
         cmocka_unit_test(test_target_unseen),

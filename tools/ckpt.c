@@ -837,6 +837,11 @@ static ckpt_err open_folder(ckpt_folder **out, const char *folder, bool flat) {
     return ckpt_folder_open(out, &d);
 }
 
+static int worse(int a, int b) {
+    static const int rank[] = { 0, 3, 5, 2, 1, 4 };     // damage says more than a missing file, a failure more than damage
+    return rank[a] >= rank[b] ? a : b;
+}
+
 typedef struct ls_row {
     ckpt_checkpoint c;
     int   verified;                 // 1 yes, 0 not looked, -1 no
@@ -954,7 +959,7 @@ static void ls_json(const char *folder, const ls_row *rows, int count) {
         printf(", \"metric\": ");
         if (c->has_metric) json_number(c->metric);
         else printf("null");
-        printf(", \"pinned\": %s, \"latest\": ", c->pinned ? "true" : "false");
+        printf(", \"pinned\": %s, \"latest\": ", c->pinned ? "true" : c->untold != CKPT_OK ? "null" : "false");
         json_text(c->latest);
         printf(", \"verified\": %s, \"problem\": ", rows[i].verified > 0 ? "true" : rows[i].verified < 0 ? "false" : "null");
         json_text(rows[i].problem);
@@ -1061,7 +1066,8 @@ static ckpt_err ls_rows(ckpt_folder *f, const char *folder, ls_row *rows, int *n
             continue;
         }
         count++;
-        if (r->verified < 0) *status = EXIT_NO;
+        if (r->verified < 0) *status = worse(*status, EXIT_NO);
+        *status = worse(*status, exit_of(r->c.untold));
     }
     ckpt_folder_close(now);
     *n = count;
@@ -1498,11 +1504,6 @@ static int do_show(void) {
 }
 
 //-- stores --------------------------------------------------------------------------
-
-static int worse(int a, int b) {
-    static const int rank[] = { 0, 3, 5, 2, 1, 4 };     // damage says more than a missing file, a failure more than damage
-    return rank[a] >= rank[b] ? a : b;
-}
 
 // What lies below a URI; when nothing does, the object of that very name.
 static ckpt_err list_uri(const char *uri, object_list *l) {
@@ -3038,6 +3039,7 @@ static int verify_entries(ckpt_folder *f, const char *folder, bool again, bool *
         *went = *went || gone;
         if (gone) continue;
         *verified += 1;
+        status = worse(status, exit_of(c.untold));          // what is missing is told by the index alone
         status = worse(status, verify_report(c.path, e, c.size, now_monotonic() - start, *first));
         *first = false;
     }
@@ -3800,7 +3802,8 @@ static const command commands[] = {
       "before it and saved again.   foreign, not in the index: not known to be written by ckpt.h; listed, never rotated.\n"
       "unfinished: a directory of ranks' files without .metadata: it is being written, or never was finished. missing: the index has\n"
       "it, so that it was finished once, and its file, or its .metadata, is gone.\n"
-      "Exit status 1: at least one is damaged or missing.\n"
+      "Exit status 1: at least one is damaged or missing.   4: the folder's index may not be read, so that it is not known which are\n"
+      "pinned (null with --json) or missing.\n"
       "A URI: every object below it, by name, with its size; of a directory of ranks' files one line.\n\n"
       "  --all      of such a directory every object too\n" },
     { "show", do_show, "--stats --all ",
@@ -3816,7 +3819,8 @@ static const command commands[] = {
       "A directory that many ranks wrote: .metadata, and every file with every sum. One without .metadata is damaged when it is\n"
       "named; among a folder's it is told of and does not count.\n"
       "An object is copied to the folder for temporary files ($TMPDIR) first; a directory in a store is read where it lies.\n"
-      "Exit status 1: at least one is damaged.  3: none is, but one is missing, or there is nothing to verify.\n" },
+      "Exit status 1: at least one is damaged.  3: none is, but one is missing, or there is nothing to verify.\n"
+      "4: one, or the folder's index, may not be read: the index alone tells which are missing.\n" },
     { "diff", do_diff, "--rtol --atol --all ",
       "usage: ckpt diff [--rtol X] [--atol X] [--all] [--json] A B\n\n"
       "Compares two checkpoints of any kinds name by name: - only in A, + only in B, ~ different.\n\n"
