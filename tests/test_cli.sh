@@ -279,6 +279,29 @@ is "gc leads latest away from damage" 0 ./ckpt gc broken
 is "gc --damaged" 0 ./ckpt gc --damaged --json broken
 json "gc --json" "sorted(x['name'] for x in d['removed']) == ['ep0-ba70-rank0.pt', 'ep0-ba80-rank0.pt'] and d['error'] is None"
 
+# what may not be read is not damaged, and an index that may not be is not empty
+cp -r run shut
+chmod 000 shut/ep0-ba60-rank0.pt
+limited=
+[ "$(id -u)" != 0 ] || limited='setpriv --bounding-set=-dac_override,-dac_read_search'
+if $limited true 2>/dev/null && ! $limited cat shut/ep0-ba60-rank0.pt >/dev/null 2>&1; then
+    is "ls of a file that may not be read" 4 $limited ./ckpt ls --json shut
+    json "it is not damaged" "[c['verified'] for c in d['checkpoints']].count(False) == 0 and [c['name'] for c in d['checkpoints'] if c['problem'] and 'denied' in c['problem']] == ['ep0-ba60-rank0.pt']"
+    is "ls --verify of it" 4 $limited ./ckpt ls --verify --json shut
+    json "is sure of the others" "[(c['verified'], c['name']) for c in d['checkpoints'] if c['verified'] is not True] == [(None, 'ep0-ba60-rank0.pt')]"
+    is "verify of it" 4 $limited ./ckpt verify shut
+    chmod 644 shut/ep0-ba60-rank0.pt
+    is "pin what is shut" 0 ./ckpt pin shut/ep0-ba60-rank0.pt
+    chmod 000 shut/.ckpt-index.jsonl
+    is "ls of an index that may not be read" 4 $limited ./ckpt ls --json shut
+    json "does not say that nothing is pinned" "len(d['checkpoints']) > 5 and all(c['pinned'] is None for c in d['checkpoints'])"
+    says "and says why" "it is not known which checkpoints in shut are pinned or damaged: .*denied"
+    is "verify with such an index" 4 $limited ./ckpt verify shut
+else
+    echo "SKIP: what may not be read: needs setpriv, or a user that is not root"
+fi
+rm -rf shut
+
 # an index of another world
 cp -r run far && python3 - <<'E'
 import json, zlib

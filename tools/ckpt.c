@@ -844,7 +844,8 @@ static int worse(int a, int b) {
 
 typedef struct ls_row {
     ckpt_checkpoint c;
-    int   verified;                 // 1 yes, 0 not looked, -1 no
+    int   verified;                 // 1 yes, 0 not looked, or it could not be, -1 no
+    ckpt_err failed;                // why it could not be looked at, which says nothing of what it is
     char *problem;
 } ls_row;
 
@@ -906,26 +907,27 @@ static bool ls_check(ckpt_folder *f, int index, const char *folder, ckpt_folder 
     bool shut = !r->c.sharded && is_dir(r->c.path);         // nothing can be known of what is in it
     if (opt.verify || shut) {
         e = verify_entry(f, index, folder, r->c.name, &gone);
-        r->verified = e == CKPT_OK ? 1 : -1;
+        r->verified = e == CKPT_OK ? 1 : 0;
     } else if (r->c.sharded) {
         e = ckpt_file_open(&file, r->c.path);
         r->problem = e == CKPT_OK ? missing_shard(file, r->c.path, false) : NULL;
         ckpt_file_close(file);
-        if (e != CKPT_OK || r->problem != NULL) r->verified = -1;
+        if (r->problem != NULL) r->verified = -1;
     } else if (r->c.recorded_size != 0 && r->c.recorded_size != r->c.size) {
         r->verified = -1;
         r->problem = keep_text("its size is not what it was when it was saved");
     } else if (plain) {
         e = ckpt_file_open(&file, r->c.path);
         ckpt_file_close(file);
-        if (e != CKPT_OK) r->verified = -1;
     }
+    if (e == CKPT_CORRUPT || e == CKPT_NOT_FOUND) r->verified = -1;
+    else r->failed = e;
     if (e != CKPT_OK) r->problem = keep_text(ckpt_last_error());
     else if (r->c.damaged && r->verified == 0) {
         r->verified = -1;
         r->problem = keep_text("it did not verify when it was looked at last");
     }
-    return !gone && (r->verified >= 0 || !has_gone(now, folder, &r->c));
+    return !gone && ((r->verified >= 0 && e == CKPT_OK) || !has_gone(now, folder, &r->c));
 }
 
 static void json_timestamp(const ckpt_timestamp *t) {
@@ -988,7 +990,7 @@ static const char *ls_name(const ckpt_checkpoint *c, char *buf, size_t cap) {
 static void ls_state(const ls_row *r) {
     const ckpt_checkpoint *c = &r->c;
     char name[1024];
-    const char *word = c->missing ? "missing" : c->unfinished ? "unfinished" : r->verified > 0 ? "yes" : r->verified < 0 ? "NO" : "-";
+    const char *word = c->missing ? "missing" : c->unfinished ? "unfinished" : r->verified > 0 ? "yes" : r->verified < 0 ? "NO" : r->failed != CKPT_OK ? "?" : "-";
     bool more = c->pinned || c->latest != NULL || c->abandoned || c->foreign;
     printf("%s%-*s%s", r->verified > 0 ? GREEN : r->verified < 0 ? RED : DIM, more ? c->unfinished ? 12 : 10 : 0, word, PLAIN);
     if (c->pinned) printf("%spinned%s", YELLOW, PLAIN);
@@ -1067,6 +1069,7 @@ static ckpt_err ls_rows(ckpt_folder *f, const char *folder, ls_row *rows, int *n
         }
         count++;
         if (r->verified < 0) *status = worse(*status, EXIT_NO);
+        *status = worse(*status, exit_of(r->failed));
         *status = worse(*status, exit_of(r->c.untold));
     }
     ckpt_folder_close(now);
@@ -3797,13 +3800,14 @@ static const command commands[] = {
       "       ckpt ls [--all] [--json] URI\n\n"
       "Lists the checkpoints of a folder (default: this one), the oldest save first.\n\n"
       "  --verify   read every byte and check every checksum; without it VERIFIED says \"-\" for a file whose\n"
-      "             listing is whole and whose size is right, and \"NO\" for one that is damaged or missing\n\n"
+      "             listing is whole and whose size is right, \"NO\" for one that is damaged or missing, and \"?\" for one\n"
+      "             that could not be looked at\n\n"
       "pinned: kept for ever (ckpt pin).   <- NAME: the link that leads to it.   abandoned: the run went back\n"
       "before it and saved again.   foreign, not in the index: not known to be written by ckpt.h; listed, never rotated.\n"
       "unfinished: a directory of ranks' files without .metadata: it is being written, or never was finished. missing: the index has\n"
       "it, so that it was finished once, and its file, or its .metadata, is gone.\n"
-      "Exit status 1: at least one is damaged or missing.   4: the folder's index may not be read, so that it is not known which are\n"
-      "pinned (null with --json) or missing.\n"
+      "Exit status 1: at least one is damaged or missing.   4: one may not be read, or the folder's index, and it is not known which\n"
+      "are pinned (null with --json) or missing.\n"
       "A URI: every object below it, by name, with its size; of a directory of ranks' files one line.\n\n"
       "  --all      of such a directory every object too\n" },
     { "show", do_show, "--stats --all ",
