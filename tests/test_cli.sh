@@ -218,6 +218,7 @@ write('date', {'lr': 0.1, 'args': datetime.date(2020, 1, 1), 'nothing': None, 'e
 write('none', {'lr': 0.1, 'args': argparse.Namespace(lr=1), 'nothing': {}, 'e': {}})
 write('some', {'lr': 0.1, 'args': argparse.Namespace(lr=1), 'nothing': 1, 'e': {}})
 write('empty', {'nothing': None, 'e': {}})
+for name, step in ('step', 2**62), ('later', 2**62 + 100): write(name, {'step': step})
 E
 is "diff of objects" 0 ./ckpt diff objects.pt others.pt
 holds "says that it has not compared them" "no difference found: 3 entries are the same"
@@ -232,7 +233,9 @@ is "diff of nothing but None" 0 ./ckpt diff --json empty.pt empty.pt
 json "is the same" "d['same'] is True and d['not_compared'] == [] and d['equal_entries'] == 2"
 is "show of an object" 0 ./ckpt show --json objects.pt args
 json "says what it is" "d['entries'][0]['what'] == 'argparse.Namespace'"
-rm objects.pt others.pt list.pt date.pt none.pt some.pt empty.pt
+is "diff --atol of single integers that are one double" 1 ./ckpt diff --atol 99 step.pt later.pt
+is "diff --atol of single integers that are near" 0 ./ckpt diff --atol 100 step.pt later.pt
+rm step.pt later.pt objects.pt others.pt list.pt date.pt none.pt some.pt empty.pt
 
 # names of other kinds
 odd=$(printf 'odd-\377\303\033[31m.pt')

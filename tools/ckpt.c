@@ -3232,6 +3232,8 @@ static ckpt_err diff_values(diff_side *a, int ia, diff_side *b, int ib, differen
     }
     scalar sx = read_scalar(a->f, ia, ea), sy = read_scalar(b->f, ib, eb);
     if (ea->kind == CKPT_KIND_FLOAT && is_near(fabs(sx.f - sy.f), sx.f, sy.f)) d->differs = false;
+    if (ea->kind == CKPT_KIND_INT && is_near(distance(CKPT_I64, (const char *)&sx.i, (const char *)&sy.i, 0, 0), (double)sx.i, (double)sy.i))
+        d->differs = false;
     value_text(ea, &sx, x, sizeof x);
     value_text(eb, &sy, y, sizeof y);
     snprintf(d->note, sizeof d->note, "%s -> %s", x, y);
