@@ -6,14 +6,16 @@ cat > make.c <<'C'
 #define CKPT_NO_REMOTE
 #define CKPT_IMPLEMENTATION
 #include HEADER
+#include <math.h>
 #include <unistd.h>
-/* make DIR [hold]: a run of 80 batches that keeps its newest 6 checkpoints and the best */
+/* make FILE.pt: vast complex numbers.  make DIR [hold]: a run of 80 batches that keeps its newest 6 checkpoints and the best */
 int main(int argc, char **argv) {
     static float w[100000], empty[1];
     static uint16_t half[4] = { 0x3c00, 0xc000, 0x7c00, 0x7e00 }, bf[3] = { 0x3f80, 0x4000, 0xff80 };
     static unsigned char e4[4] = { 0x38, 0x7f, 0x7e, 0 }, e5[4] = { 0x3c, 0x7c, 0x7d, 0xbc }, rng[5000], flags[2] = { 1, 0 };
     static int64_t big[2] = { -5, 1000000007 };
     static float cx[4] = { 3, 4, 0, 0 };
+    static double vast[4] = { 1.7976931348623157e308, 1.7976931348623157e308, 1, HUGE_VAL };
     int64_t step = 0;
     double loss = 1, lr = 3e-4;
     char note[2000] = "a \"note\"\033[31m.";
@@ -26,6 +28,11 @@ int main(int argc, char **argv) {
         { "state/model/complex", CKPT_C64, 2, cx }, { "state/model/empty", CKPT_F32, 0, empty }
     };
     while (strlen(note) + 3 < sizeof note) strcat(note, "\xc3\xa9");
+    if (strstr(argv[1], ".pt") != NULL) {
+        t.dtype = CKPT_C128, t.ndim = 1, t.shape[0] = 2, t.data = vast;
+        ckpt_bind(&st, "vast", &t);
+        return ckpt_save(argv[1], &st, NULL) != CKPT_OK;
+    }
     t.dtype = CKPT_F32, t.ndim = 2, t.shape[0] = 1000, t.shape[1] = 100, t.data = w;
     ckpt_bind(&st, "state/model/wte", &t);
     for (int i = 0; i < 8; i++) {
@@ -191,7 +198,31 @@ for name, x in ('one', '1'), ('inf', 'inf'), ('less', '-inf'), ('nan', 'nan'): w
 for name, re, im in ('plus', 3, 4), ('minus', -3, -4), ('near', 3, 4.0001): write(name, 'C64', struct.pack('<2f', re, im))
 for name, kind, x in ('big', 'I64', 2**62), ('bigger', 'I64', 2**62 + 100), ('low', 'I64', -2**63), ('high', 'I64', 2**63 - 1): write(name, kind, struct.pack('<q', x))
 for name, x in ('vast', 2**64 - 101), ('vaster', 2**64 - 1): write(name, 'U64', struct.pack('<Q', x))
+def put(name, rows):
+    head, data = {}, b''
+    for row, kind, x in rows:
+        head[row] = {'dtype': kind, 'shape': [len(x) // 8], 'data_offsets': [len(data), len(data) + len(x)]}
+        data += x
+    text = json.dumps(head).encode()
+    open(name + '.safetensors', 'wb').write(struct.pack('<Q', len(text)) + text + data)
+most = 1.7976931348623157e308
+put('ends', [('double', 'F64', struct.pack('<5d', most, -most, 0, float('nan'), 0)), ('same', 'F64', struct.pack('<2d', most, most)), ('tiny', 'F64', struct.pack('<3d', 5e-324, 1e-323, 1.5e-323)),
+             ('long', 'I64', struct.pack('<3q', 2**60, 2**60 + 1, -2**63)), ('close', 'I64', struct.pack('<2q', 2**60 + 1, 2**60 + 2)),
+             ('ulong', 'U64', struct.pack('<2Q', 2**64 - 1, 2**60 + 1)), ('none', 'I64', b'')])
 E
+./make vast.pt || fail "make vast.pt"
+for build in ckpt ckpt-plain; do
+    is "show --stats of complex128, $build" 0 ./$build show --stats --json vast.pt
+    json "complex128 beyond all doubles" "(lambda s: (s['max'], s['inf']) == (1.7976931348623157e308, 1))($stats['vast'])"
+    is "show --stats of extremes, $build" 0 ./$build show --stats --json ends.safetensors
+    json "double" "(lambda s: (s['min'], s['max'], s['mean'], s['nan'], s['histogram'][0], s['histogram'][8], s['histogram'][15]) == (-1.7976931348623157e308, 1.7976931348623157e308, 0, 1, 1, 2, 1) and 1.2e308 < s['std'] < 1.3e308)($stats['double'])"
+    json "the largest alone" "(lambda s: (s['mean'], s['std']) == (1.7976931348623157e308, 0))($stats['same'])"
+    [ $build != ckpt ] || json "the smallest" "(lambda s: (s['min'], s['max'], s['mean'], sum(s['histogram'])) == (5e-324, 1.5e-323, 1e-323, 3))($stats['tiny'])"
+    json "int64" "(lambda s: (s['min'], s['max']) == (-2**63, 2**60 + 1))($stats['long'])"
+    json "int64 that are one double" "(lambda s: (s['min'], s['max']) == (2**60 + 1, 2**60 + 2))($stats['close'])"
+    json "uint64" "(lambda s: (s['min'], s['max']) == (2**60 + 1, 2**64 - 1))($stats['ulong'])"
+    json "none" "(lambda s: (s['min'], s['max']) == (None, None))($stats['none'])"
+done
 for pair in "one inf" "inf one" "inf less" "one nan" "plus minus"; do
     is "diff --rtol of $pair" 1 ./ckpt diff --rtol 0.001 ${pair% *}.safetensors ${pair#* }.safetensors
     is "diff --rtol of $pair, with -ffast-math" 1 ./ckpt-plain diff --rtol 0.001 ${pair% *}.safetensors ${pair#* }.safetensors

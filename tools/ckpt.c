@@ -350,6 +350,12 @@ static void small_float(double *out, unsigned bits, int exponent_bits, int fract
     else *out = (minus ? -1.0 : 1.0) * ldexp((double)(fraction | 1u << fraction_bits), (int)exponent - bias - fraction_bits);
 }
 
+// One whose absolute value is beyond all doubles is no infinity for that.
+static void absolute(double *out, const double *z) {
+    *out = hypot(z[0], z[1]);
+    if (!is_finite(out) && is_finite(&z[0]) && is_finite(&z[1])) set_double(out, infinity - 1);
+}
+
 #define EACH(type) do {                                                             \
         for (size_t i = 0; i < count; i++) {                                        \
             type v;                                                                 \
@@ -388,7 +394,7 @@ static void to_doubles(ckpt_dtype dtype, const char *p, size_t count, double *ou
         case CKPT_F8_E4M3: for (size_t i = 0; i < count; i++) small_float(&out[i], (unsigned char)p[i], 4, 3, false); break;
         case CKPT_F8_E5M2: for (size_t i = 0; i < count; i++) small_float(&out[i], (unsigned char)p[i], 5, 2, true); break;
         case CKPT_C64: for (size_t i = 0; i < count; i++) { memcpy(c, p + 8 * i, 8); out[i] = hypot((double)c[0], (double)c[1]); } break;
-        case CKPT_C128: for (size_t i = 0; i < count; i++) { memcpy(z, p + 16 * i, 16); out[i] = hypot(z[0], z[1]); } break;
+        case CKPT_C128: for (size_t i = 0; i < count; i++) { memcpy(z, p + 16 * i, 16); absolute(&out[i], z); } break;
         default: for (size_t i = 0; i < count; i++) out[i] = 0; break;
     }
 }
@@ -398,7 +404,12 @@ enum { PIECE = 4 << 20, BUCKETS = 16 };     // bytes that are read at a time; a 
 typedef struct tensor_stats {
     uint64_t count, nans, infs, zeros, buckets[BUCKETS];
     double   min, max, mean, std;
+    bool     whole;                         // int64 and uint64: their extremes as they are, which few doubles are
+    uint64_t low, high;                     // in the order of the numbers: for int64 with the first bit turned over
 } tensor_stats;
+
+// What is kept from piece to piece of one pass.
+typedef struct stats_pass { tensor_stats *s; ckpt_dtype dtype; uint64_t finite; double m2, width, scale; } stats_pass;
 
 static char   *piece_bytes[2];
 static double *piece_values[2];
@@ -410,52 +421,107 @@ static void need_pieces(void) {
     }
 }
 
-// Two passes over a tensor, a few MiB at a time: extremes and moments, then the histogram between the extremes.
-static ckpt_err take_stats(ckpt_file *f, int index, const ckpt_entry *e, tensor_stats *s, meter *m) {
+// Hands a tensor to `take`, a few MiB at a time: as doubles, and as it is.
+static ckpt_err each_piece(ckpt_file *f, int index, const ckpt_entry *e, void (*take)(stats_pass *p, const double *v, const char *raw, size_t n),
+                           stats_pass *p, meter *m) {
     size_t unit = dtypes[dtype_index(e->tensor.dtype)].size;
-    memset(s, 0, sizeof *s);
-    set_double(&s->min, infinity);
-    set_double(&s->max, infinity | (uint64_t)1 << 63);
-    double m2 = 0;
     need_pieces();
-    for (int pass = 0; pass < 2; pass++) {
-        double width = s->max - s->min;
-        uint64_t finite = 0;
-        if (pass == 1 && !(width > 0)) {
-            if (width == 0) s->buckets[BUCKETS / 2] = s->count - s->nans - s->infs;
-            meter_add(m, e->size);
-            break;
-        }
-        for (uint64_t at = 0; at < e->size; at += PIECE) {
-            size_t size = e->size - at < PIECE ? (size_t)(e->size - at) : PIECE, n = size / unit;
-            ckpt_err err = ckpt_file_read(f, index, at, piece_bytes[0], size);
-            if (err != CKPT_OK) return err;
-            double *v = piece_values[0];
-            to_doubles(e->tensor.dtype, piece_bytes[0], n, v);
-            for (size_t i = 0; i < n; i++) {
-                if (!is_finite(&v[i])) {
-                    if (pass == 0 && is_nan(&v[i])) s->nans++;
-                    else if (pass == 0) s->infs++;
-                    continue;
-                }
-                if (pass == 1) {
-                    int b = (int)((v[i] / width - s->min / width) * BUCKETS);
-                    s->buckets[b < 0 ? 0 : b >= BUCKETS ? BUCKETS - 1 : b]++;
-                    continue;
-                }
-                if (v[i] < s->min) s->min = v[i];
-                if (v[i] > s->max) s->max = v[i];
-                s->zeros += v[i] == 0;
-                double d = v[i] - s->mean;          // Welford's running moments do not cancel
-                s->mean += d / (double)++finite;
-                m2 += d * (v[i] - s->mean);
-            }
-            if (pass == 0) s->count += n;
-            meter_add(m, size);
-        }
-        if (pass == 0) s->std = finite > 0 ? sqrt(m2 / (double)finite) : 0;
+    for (uint64_t at = 0; at < e->size; at += PIECE) {
+        size_t size = e->size - at < PIECE ? (size_t)(e->size - at) : PIECE;
+        ckpt_err err = ckpt_file_read(f, index, at, piece_bytes[0], size);
+        if (err != CKPT_OK) return err;
+        to_doubles(e->tensor.dtype, piece_bytes[0], size / unit, piece_values[0]);
+        take(p, piece_values[0], piece_bytes[0], size / unit);
+        if (m != NULL) meter_add(m, size);
     }
     return CKPT_OK;
+}
+
+static void take_moments(stats_pass *p, const double *v, const char *raw, size_t n) {
+    tensor_stats *s = p->s;
+    (void)raw;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_finite(&v[i])) continue;
+        double x = v[i] * p->scale, d = x - s->mean;        // Welford's running moments do not cancel
+        s->mean += d / (double)++p->finite;
+        p->m2 += d * (x - s->mean);
+    }
+}
+
+static void take_whole(tensor_stats *s, ckpt_dtype dtype, const char *raw, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint64_t x;
+        memcpy(&x, raw + 8 * i, 8);
+        x ^= dtype == CKPT_I64 ? (uint64_t)1 << 63 : 0;
+        if (x < s->low) s->low = x;
+        if (x > s->high) s->high = x;
+    }
+}
+
+static void take_extremes(stats_pass *p, const double *v, const char *raw, size_t n) {
+    tensor_stats *s = p->s;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_finite(&v[i])) {
+            if (is_nan(&v[i])) s->nans++;
+            else s->infs++;
+            continue;
+        }
+        if (v[i] < s->min) s->min = v[i];
+        if (v[i] > s->max) s->max = v[i];
+        s->zeros += v[i] == 0;
+    }
+    s->count += n;
+    if (s->whole) take_whole(s, p->dtype, raw, n);
+    take_moments(p, v, raw, n);
+}
+
+static void take_buckets(stats_pass *p, const double *v, const char *raw, size_t n) {
+    (void)raw;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_finite(&v[i])) continue;
+        int b = (int)((v[i] * p->scale / p->width - p->s->min * p->scale / p->width) * BUCKETS);
+        p->s->buckets[b < 0 ? 0 : b >= BUCKETS ? BUCKETS - 1 : b]++;
+    }
+}
+
+// Two passes over a tensor: extremes and moments, then the histogram between the extremes. Where a square is no double the moments
+// are taken again of numbers that are so much smaller.
+static ckpt_err take_stats(ckpt_file *f, int index, const ckpt_entry *e, tensor_stats *s, meter *m) {
+    stats_pass p;
+    memset(s, 0, sizeof *s);
+    memset(&p, 0, sizeof p);
+    set_double(&s->min, infinity);
+    set_double(&s->max, infinity | (uint64_t)1 << 63);
+    p.s = s;
+    p.dtype = e->tensor.dtype;
+    p.scale = 1;
+    s->whole = p.dtype == CKPT_I64 || p.dtype == CKPT_U64;
+    s->low = UINT64_MAX;
+    ckpt_err err = each_piece(f, index, e, take_extremes, &p, m);
+    const int smaller = is_finite(&p.m2) && is_finite(&s->mean) ? 0 : 600;
+    if (err == CKPT_OK && smaller > 0) {
+        p.scale = ldexp(1.0, -smaller);
+        p.finite = 0;
+        s->mean = p.m2 = 0;
+        err = each_piece(f, index, e, take_moments, &p, NULL);
+    }
+    s->mean = ldexp(s->mean, smaller);
+    s->std = p.finite > 0 ? ldexp(sqrt(p.m2 / (double)p.finite), smaller) : 0;
+    p.width = s->max - s->min;
+    p.scale = p.finite == 0 || is_finite(&p.width) ? 1 : 0.5;
+    if (p.scale < 1) p.width = s->max * p.scale - s->min * p.scale;
+    if (err == CKPT_OK && p.width > 0) return each_piece(f, index, e, take_buckets, &p, m);
+    if (p.width == 0) s->buckets[BUCKETS / 2] = s->count - s->nans - s->infs;
+    meter_add(m, e->size);
+    return err;
+}
+
+// An extreme: of 64 bits as it is.
+static void json_extreme(const tensor_stats *s, ckpt_dtype dtype, double v, uint64_t whole) {
+    if (!s->whole || s->count == 0) json_number(v);
+    else if (dtype == CKPT_U64) printf("%llu", (unsigned long long)whole);
+    else if (whole >= (uint64_t)1 << 63) printf("%llu", (unsigned long long)(whole - ((uint64_t)1 << 63)));
+    else printf("-%llu", (unsigned long long)(((uint64_t)1 << 63) - whole));
 }
 
 static void histogram(const tensor_stats *s) {
@@ -1299,12 +1365,12 @@ static void show_json(ckpt_file *f, const char *path, uint64_t size, const show_
         if (opt.stats && e->kind == CKPT_KIND_TENSOR) {
             const tensor_stats *s = &rows[i].stats;
             printf(", \"stats\": {\"count\": %llu, \"min\": ", (unsigned long long)s->count);
-            json_number(s->min);
+            json_extreme(s, e->tensor.dtype, s->min, s->low);
             printf(", \"mean\": ");
             if (s->count > s->nans + s->infs) json_number(s->mean);
             else printf("null");
             printf(", \"max\": ");
-            json_number(s->max);
+            json_extreme(s, e->tensor.dtype, s->max, s->high);
             printf(", \"std\": ");
             json_number(s->std);
             printf(", \"zeros\": %llu, \"nan\": %llu, \"inf\": %llu, \"histogram\": [", (unsigned long long)s->zeros,
