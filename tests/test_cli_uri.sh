@@ -248,10 +248,10 @@ is "nothing to push" 0 ./ckpt push staging
 # a record that cannot be read: nobody is told that nothing waits
 mkdir staging/u-00000000-0000000000000000-00000001.upload
 is "pending, unread" 5 ./ckpt pending staging
-holds "it is listed" "damaged"
+holds "it is listed" "0 B    0 %        -  unread"
 holds "and named" "00000001.upload"
 is "pending --json, unread" 5 ./ckpt pending --json staging
-json "it is listed too" "[p['state'] for p in d['pending']] == ['damaged']"
+json "it is listed too" "[(p['state'], p['added']) for p in d['pending']] == [('unread', None)]"
 is "push, unread" 5 ./ckpt push staging
 rmdir staging/u-00000000-0000000000000000-00000001.upload
 # what was refused stays, and so does what is damaged: each time it is told
@@ -268,6 +268,21 @@ json "nothing went" "d['pushed'] == []"
 for record in refused-staging/*.upload; do echo garbage > "$record"; done
 is "push of what is damaged" 4 ./ckpt push refused-staging
 says "that is said, too" "1 file is left"
+# of a staged file that was cut, and of one that is gone, no more is left than the record; the status of a push is the same each time
+for how in cut gone; do
+    rm -rf cut-staging cut && mkdir cut-staging
+    ./make stage "$dir/cut-staging" "$dir/cut" a.pt || fail "stage what is $how"
+    rm cut
+    for data in cut-staging/*.data; do
+        if [ $how = cut ]; then head -c 1000 "$data" > short && cat short > "$data"; else rm "$data"; fi
+    done
+    is "pending of what is $how" 0 ./ckpt pending --json cut-staging
+    json "it does not wait" "[p['state'] for p in d['pending']] == ['damaged'] * 2"
+    for i in first second; do
+        is "push of what is $how, the $i time" 4 ./ckpt push cut-staging
+        [ "$(sort err | uniq -d)" = "" ] && pass "no sentence comes twice" || { fail "no sentence comes twice"; cat err; }
+    done
+done
 is "pending of no folder" 3 ./ckpt pending none
 mkdir -p saves/.ckpt-staging
 ./make stage "$dir/saves/.ckpt-staging" "$dir/later" a.pt || fail "stage an upload beside checkpoints"

@@ -3628,8 +3628,16 @@ static int do_gc(void) {
 }
 
 // Files that a staging folder holds for upload.
-typedef struct waiting { char *uri, *name, *file; uint64_t size, sent; double added; bool in_use, refused, damaged; } waiting;
+typedef struct waiting { char *uri, *name, *file; uint64_t size, sent; double added; bool in_use, refused, damaged, unread, cut; } waiting;
 typedef struct waiting_list { waiting *list; int count, cap; char *folder; } waiting_list;     // folder: which the records lie in
+
+// Is less of the staged file there than its record says, or more? One that is being sent may go at any time.
+static bool is_cut(const ckpt_pending *p) {
+    struct stat st;
+    if (p->damaged || p->in_use || p->sent >= p->size || strcmp(p->staged_path, p->record) == 0) return false;
+    if (stat(p->staged_path, &st) != 0) return errno == ENOENT;
+    return (uint64_t)st.st_size != p->size;
+}
 
 static void note_waiting(const ckpt_pending *p, void *user) {
     waiting_list *l = (waiting_list *)user;
@@ -3648,6 +3656,8 @@ static void note_waiting(const ckpt_pending *p, void *user) {
     w->in_use = p->in_use;
     w->refused = p->refused;
     w->damaged = p->damaged;
+    w->unread = p->damaged && (access(p->record, R_OK) != 0 || is_dir(p->record));
+    w->cut = is_cut(p);
 }
 
 static void free_waiting(waiting_list *l) {
@@ -3661,7 +3671,7 @@ static void free_waiting(waiting_list *l) {
 }
 
 static const char *waiting_state(const waiting *w) {
-    return w->damaged ? "damaged" : w->refused ? "refused" : w->in_use ? "on its way" : "waits";
+    return w->unread ? "unread" : w->damaged || w->cut ? "damaged" : w->refused ? "refused" : w->in_use ? "on its way" : "waits";
 }
 
 static int do_pending(void) {
@@ -3685,12 +3695,13 @@ static int do_pending(void) {
             printf(", \"file\": ");
             json_text(w->file);
             printf(", \"size\": %llu, \"sent\": %llu, \"added\": ", (unsigned long long)w->size, (unsigned long long)w->sent);
-            json_number(w->added);
+            if (w->added > 0) json_number(w->added);
+            else printf("null");
             printf(", \"state\": \"%s\"}", waiting_state(w));
         } else {
             double share = w->size > 0 ? 100.0 * (double)w->sent / (double)w->size : 0.0;
             printf("%10s  %3.0f %%  %7s  %-10s  %s%s\n", size_text(w->size, size, sizeof size), share,
-                   age_text((double)time(NULL) - w->added, age, sizeof age), waiting_state(w), shown(w->uri, uri, sizeof uri),
+                   w->added > 0 ? age_text((double)time(NULL) - w->added, age, sizeof age) : "-", waiting_state(w), shown(w->uri, uri, sizeof uri),
                    shown(w->name, clean, sizeof clean));
         }
     }
@@ -3715,6 +3726,25 @@ static char *format_beside(const char *name) {
     return out;
 }
 
+// What was said while one store was sent to: what an upload fails with is logged, and returned in the end.
+typedef struct said_list { pthread_mutex_t lock; char **lines; int count; } said_list;
+
+static void on_push_log(ckpt_log_level level, const char *msg, void *user) {
+    said_list *l = (said_list *)user;
+    if (level < CKPT_LOG_WARN || opt.quiet) return;
+    (void)pthread_mutex_lock(&l->lock);                 // workers of the uploader call it, too
+    on_log(level, msg, NULL);
+    l->lines = (char **)need(realloc(l->lines, (size_t)(l->count + 1) * sizeof *l->lines));
+    l->lines[l->count++] = keep_text(msg);
+    (void)pthread_mutex_unlock(&l->lock);
+}
+
+static bool was_said(const said_list *l, const char *text) {
+    bool said = false;
+    for (int i = 0; i < l->count && !said; i++) said = strcmp(l->lines[i], text) == 0;
+    return said;
+}
+
 // Finishes what waits for one store; name: of one of these.
 static int push_to(const char *uri, const char *name, const char *folder) {
     ckpt_uploader_desc d;
@@ -3725,15 +3755,16 @@ static int push_to(const char *uri, const char *name, const char *folder) {
     memset(&d, 0, sizeof d);
     memset(&sd, 0, sizeof sd);
     memset(&st, 0, sizeof st);
+    said_list said = { PTHREAD_MUTEX_INITIALIZER, NULL, 0 };
     d.bucket_uri = uri;
     char *format = format_beside(name);
     d.file_path_format_string = format;
     d.run_name = "-";                   // asked for where "{{run_name}}" stands, but never filled in
-    sd.logger.fn = on_log;
+    sd.logger.fn = d.logger.fn = on_push_log;
+    sd.logger.user = d.logger.user = &said;
     d.store_desc = &sd;
     d.upload_staging_folder = folder;
     d.ranks.world_size = d.ranks.local_world_size = 1;      // also in the environment of a job: what all its ranks have left
-    d.logger.fn = on_log;
     d.progress.fn = on_progress;
     double start = now_monotonic();
     ckpt_err e = ckpt_uploader_open(&u, &d);
@@ -3748,7 +3779,9 @@ static int push_to(const char *uri, const char *name, const char *folder) {
         ckpt_err closed = ckpt_uploader_close(u, 0);
         if (e == CKPT_OK) e = closed;
     }
-    if (e != CKPT_OK) fprintf(stderr, "ckpt: %s\n", last_error());
+    if (e != CKPT_OK && !was_said(&said, ckpt_last_error())) fprintf(stderr, "ckpt: %s\n", last_error());
+    for (int i = 0; i < said.count; i++) free(said.lines[i]);
+    free(said.lines);
     double seconds = now_monotonic() - start;
     if (opt.json) {
         printf("\n  {\"uri\": ");
@@ -3761,7 +3794,7 @@ static int push_to(const char *uri, const char *name, const char *folder) {
         printf("%llu file%s, %s  ->  %s\n", (unsigned long long)st.files, st.files == 1 ? "" : "s", size_text(st.bytes, size, sizeof size),
                shown(uri, clean, sizeof clean));
     }
-    return exit_of(e);
+    return exit_of(e) == EXIT_NO ? EXIT_REFUSED : exit_of(e);       // damaged, and it stays: no other status than the next time
 }
 
 // What has not arrived of all that waited: another process may have taken it up meanwhile.
@@ -3979,7 +4012,8 @@ static const command commands[] = {
     { "pending", do_pending, "",
       "usage: ckpt pending [--json] [DIR]\n\nShows what a staging folder (default: this one), or the hidden one in a folder of checkpoints, holds for upload:\n"
       "size, share that the store has confirmed, age, and whether it waits, is on its way in a running process, was refused\n"
-      "because the object exists, or is damaged. Where a record cannot be read, the status is 4 or 5, and the rest is shown.\n" },
+      "because the object exists, or is damaged (its record, or the staged file is cut or gone). A record that cannot be read is\n"
+      "\"unread\": the status is 4 or 5, and the rest is shown.\n" },
     { "push", do_push, "",
       "usage: ckpt push [--json] [DIR]\n\nSends what ckpt pending shows, going on where a dead process stopped, and returns when it has arrived.\n"
       "What is damaged or refused stays, and what another process sends (\"on its way\") is left to it: then the status is 4.\n" }
