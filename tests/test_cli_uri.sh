@@ -231,6 +231,13 @@ is "gc again" 0 ./ckpt gc --older-than 0 "$bucket"
 holds "nothing left" "nothing to remove"
 is "gc --keep of a URI" 2 ./ckpt gc --keep 2 "$bucket"
 
+# without a standard output the text goes into no file that is opened instead
+for what in a.pt "file://$dir/a.pt"; do
+    is "verify of $what with a closed output" 5 sh -c './ckpt verify "$1" >&-' - "$what"
+    says "says so" "cannot write the output"
+    is "verify of $what with all closed" 5 sh -c './ckpt verify "$1" <&- >&- 2>&-' - "$what"
+done
+
 mkdir staging
 ./make stage "$dir/staging" "$dir/late" a.pt || fail "stage an upload that fails"
 is "pending" 0 ./ckpt pending --json staging

@@ -4087,6 +4087,13 @@ static void open_many(void) {
     (void)setrlimit(RLIMIT_NOFILE, &files);             // macOS may refuse: then it stays
 }
 
+// Where one of the three is closed the next file that is opened takes its place, as the lock of the folder for what is fetched, and
+// the text goes into that. To what may only be read it goes nowhere, and that is told.
+static void fill_standard(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)!open("/dev/null", O_RDONLY);
+}
+
 // Output that is not whole is a failure: on a full disk a listing ends anywhere.
 static int finish(int status) {
     int why = fflush(stdout) != 0 ? errno : 0;
@@ -4097,6 +4104,7 @@ static int finish(int status) {
 
 int main(int argc, char **argv) {
     const command *c = NULL;
+    fill_standard();
     look_around();
     open_many();
     opt.older = 24;
