@@ -879,7 +879,9 @@ typedef struct ckpt_load_desc {
 
 // Fills the bound memory from a checkpoint: ours, or a .pt that PyTorch or Composer wrote, or any .safetensors.
 // The file's content tells its kind, not its name. at (may be NULL): the stored timestamp, zeros when there is
-// none or for weights only. First everything is compared: names, kinds, dtypes, shapes. CKPT_MISMATCH leaves
+// none or for weights only; of what Python has put in a clock's place, a bool, a whole float and a tensor of one number are
+// taken, and anything else is CKPT_MISMATCH (not_strict: 0, with a WARN).
+// First everything is compared: names, kinds, dtypes, shapes. CKPT_MISMATCH leaves
 // bound memory untouched and names what differs. Then tensors are read straight into place, with several
 // threads, checksums verified on the way: CKPT_CORRUPT names the damaged entry, and bound memory must then be
 // taken as garbage (load another checkpoint, as ckpt_saver_resume does by itself). Names in the file that only
@@ -16313,6 +16315,93 @@ static void ckpt__file_close(ckpt_file *f) {
     ckpt__mem_free(&a, f, sizeof *f);
 }
 
+//-- numbers that are tensors of one element ----------------------------------------
+
+static bool ckpt__file_one_element(const ckpt__entry *e) {
+    return e->kind == CKPT_KIND_TENSOR && e->size == ckpt__state_dtype_size(e->dtype);
+}
+
+// The bits of an element, which is in the machine's byte order.
+static uint64_t ckpt__file_bits(const char *cell, size_t size) {
+    uint64_t u64 = 0;
+    uint32_t u32 = 0;
+    uint16_t u16 = 0;
+    switch (size) {
+        case 1: return (unsigned char)*cell;
+        case 2: memcpy(&u16, cell, sizeof u16); return u16;
+        case 4: memcpy(&u32, cell, sizeof u32); return u32;
+        default: memcpy(&u64, cell, sizeof u64); return u64;
+    }
+}
+
+// A tensor's one element as a number; false for types that are none of these.
+static bool ckpt__file_number(ckpt_dtype dtype, const char *cell, bool *integral, int64_t *i, double *f) {
+    uint64_t bits = ckpt__file_bits(cell, ckpt__state_dtype_size(dtype));
+    *integral = true;
+    switch (dtype) {
+        case CKPT_I64: *i = (int64_t)bits; break;
+        case CKPT_I32: *i = (int32_t)(uint32_t)bits; break;
+        case CKPT_I16: *i = (int16_t)(uint16_t)bits; break;
+        case CKPT_I8: *i = (int8_t)(uint8_t)bits; break;
+        case CKPT_U64: *i = (int64_t)bits; if (*i < 0) return false; break;
+        case CKPT_U32: case CKPT_U16: case CKPT_U8: case CKPT_BOOL: *i = (int64_t)bits; break;
+        default: *integral = false; *i = 0; break;
+    }
+    if (*integral) { *f = (double)*i; return true; }
+    switch (dtype) {
+        case CKPT_F64: memcpy(f, cell, sizeof *f); return true;
+        case CKPT_F32: ckpt__mem_widen((uint32_t)bits, 8, 23, f); return true;
+        case CKPT_F16: ckpt__mem_widen((uint32_t)bits, 5, 10, f); return true;
+        case CKPT_BF16: ckpt__mem_widen((uint32_t)bits, 8, 7, f); return true;
+        default: return false;
+    }
+}
+
+// The same of a float, as an int; false when that loses something.
+static bool ckpt__file_integer(double f, int64_t *i) {
+    if (!ckpt__mem_is_finite(&f) || fabs(f) > 9007199254740992.0 || ckpt__txt_floor(f) != f) return false;
+    *i = (int64_t)f;
+    return true;
+}
+
+// Python may have put a tensor of one element where a clock was: it becomes the number that it holds. Of what is none, as of a
+// complex one, the kind stays, which no clock has.
+static ckpt_err ckpt__file_settle_clock(const ckpt_file *f, ckpt__entry *e) {
+    char cell[16];
+    bool integral;
+    int64_t i = 0;
+    double v = 0.0;
+    size_t got = (size_t)e->size;
+    if (!ckpt__file_one_element(e)) return CKPT_OK;
+    const ckpt__blob *b = e->blob >= 0 ? &f->toc.blobs[e->blob] : NULL;
+    ckpt_err err = CKPT_OK;
+    if (b == NULL) memcpy(cell, e->text, got);
+    else err = ckpt__os_pread(f->src.fd, cell, (size_t)e->size, e->offset, &got, f->path);
+    if (err != CKPT_OK) return err;
+    bool summed = b != NULL && b->has_crc && b->offset == e->offset && b->size == e->size;
+    if (got < e->size || (summed && ckpt__digest_crc32(0, cell, got) != b->crc))
+        return ckpt__error_set(CKPT_CORRUPT, "'%s' is damaged: its checksum is wrong", e->name);
+    if (!ckpt__file_number(e->dtype, cell, &integral, &i, &v)) return CKPT_OK;
+    e->kind = integral ? CKPT_KIND_INT : CKPT_KIND_FLOAT;
+    e->i = i;
+    e->f = v;
+    e->blob = -1;
+    e->ndim = 0;
+    e->dtype = (ckpt_dtype)0;
+    return CKPT_OK;
+}
+
+static ckpt_err ckpt__file_settle_clocks(ckpt_file *f) {
+    ckpt_err e = CKPT_OK;
+    for (int i = 0; i < CKPT__CLOCKS && e == CKPT_OK; i++) {
+        int at = ckpt__toc_find(&f->toc, ckpt__state_clocks[i].name);
+        if (at >= 0) e = ckpt__file_settle_clock(f, &f->toc.entries[at]);
+    }
+    return e;
+}
+
+//-- opened and closed -------------------------------------------------------------
+
 static ckpt_err ckpt__file_open_source(ckpt_file *f) {
     ckpt__os_info info;
     ckpt_err e = ckpt__os_open_read(&f->src.fd, f->path);
@@ -16322,6 +16411,7 @@ static ckpt_err ckpt__file_open_source(ckpt_file *f) {
     f->src.size = info.size;
     e = ckpt__file_unpack(f);
     if (e == CKPT_OK) e = ckpt__file_read_toc(f);
+    if (e == CKPT_OK) e = ckpt__file_settle_clocks(f);
     return ckpt__error_prefix(e, "cannot read %s", f->path);
 }
 
@@ -16467,6 +16557,7 @@ typedef struct ckpt__file_options {
     bool               shared;          // other ranks bind what this one does not: nothing is unexpected
     bool               alone;           // no other ranks, or they are asked as well: what has nothing of it all is refused
     bool               goes_on;         // it is the run's own: of the timestamp nothing is ignored
+    const ckpt_timestamp *known;        // what the index or its name says of its time; NULL: nothing
     bool               looks;           // whether it fits, and writes nothing
     const ckpt_logger *log;             // may be NULL
     ckpt__engine_job  *job;
@@ -16581,10 +16672,6 @@ static bool ckpt__file_same_bytes(const ckpt__binding *b, const ckpt__entry *e) 
     bool flat_bound = b->kind == CKPT_KIND_TENSOR && b->tensor.dtype == CKPT_U8 && b->tensor.ndim == 1;
     uint64_t size = flat_bound ? (uint64_t)ckpt__state_whole(&b->tensor)[0] : b->size;
     return (e->kind == CKPT_KIND_BYTES || flat_entry) && (b->kind == CKPT_KIND_BYTES || flat_bound) && e->size == size;
-}
-
-static bool ckpt__file_one_element(const ckpt__entry *e) {
-    return e->kind == CKPT_KIND_TENSOR && e->size == ckpt__state_dtype_size(e->dtype);
 }
 
 // Can a value of the file's listing fill this scalar without loss? A Python bool is an int; an int that a double holds is
@@ -16794,42 +16881,6 @@ static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
 
 //-- restoring -------------------------------------------------------------------
 
-// The bits of an element, which is in the machine's byte order.
-static uint64_t ckpt__file_bits(const char *cell, size_t size) {
-    uint64_t u64 = 0;
-    uint32_t u32 = 0;
-    uint16_t u16 = 0;
-    switch (size) {
-        case 1: return (unsigned char)*cell;
-        case 2: memcpy(&u16, cell, sizeof u16); return u16;
-        case 4: memcpy(&u32, cell, sizeof u32); return u32;
-        default: memcpy(&u64, cell, sizeof u64); return u64;
-    }
-}
-
-// A tensor's one element as a number; false for types that are none of these.
-static bool ckpt__file_number(ckpt_dtype dtype, const char *cell, bool *integral, int64_t *i, double *f) {
-    uint64_t bits = ckpt__file_bits(cell, ckpt__state_dtype_size(dtype));
-    *integral = true;
-    switch (dtype) {
-        case CKPT_I64: *i = (int64_t)bits; break;
-        case CKPT_I32: *i = (int32_t)(uint32_t)bits; break;
-        case CKPT_I16: *i = (int16_t)(uint16_t)bits; break;
-        case CKPT_I8: *i = (int8_t)(uint8_t)bits; break;
-        case CKPT_U64: *i = (int64_t)bits; if (*i < 0) return false; break;
-        case CKPT_U32: case CKPT_U16: case CKPT_U8: case CKPT_BOOL: *i = (int64_t)bits; break;
-        default: *integral = false; *i = 0; break;
-    }
-    if (*integral) { *f = (double)*i; return true; }
-    switch (dtype) {
-        case CKPT_F64: memcpy(f, cell, sizeof *f); return true;
-        case CKPT_F32: ckpt__mem_widen((uint32_t)bits, 8, 23, f); return true;
-        case CKPT_F16: ckpt__mem_widen((uint32_t)bits, 5, 10, f); return true;
-        case CKPT_BF16: ckpt__mem_widen((uint32_t)bits, 8, 7, f); return true;
-        default: return false;
-    }
-}
-
 // Turns a tensor's element into what a scalar binding wants, in place of the element; false when that loses something.
 static bool ckpt__file_convert(ckpt_kind kind, ckpt_dtype dtype, char *cell) {
     bool integral;
@@ -16842,10 +16893,7 @@ static bool ckpt__file_convert(ckpt_kind kind, ckpt_dtype dtype, char *cell) {
         return true;
     }
     if (kind == CKPT_KIND_BOOL && dtype != CKPT_BOOL) return false;
-    if (!integral) {
-        if (!ckpt__mem_is_finite(&f) || fabs(f) > 9007199254740992.0 || ckpt__txt_floor(f) != f) return false;
-        i = (int64_t)f;
-    }
+    if (!integral && !ckpt__file_integer(f, &i)) return false;
     memcpy(cell, &i, sizeof i);
     return true;
 }
@@ -16925,22 +16973,35 @@ static void ckpt__file_restore_scalars(const ckpt__file_match *m) {
     }
 }
 
-// Reads the timestamp, but for entries marked in `ignored` (may be NULL); false when there is none. Composer's files before there
-// were iterations count all of training as the first one (SPEC 3.3).
-static bool ckpt__file_clocks(const ckpt_file *f, const bool *ignored, ckpt_timestamp *at) {
+// A clock's value as its field has it: 8 bytes, of an int or of seconds. False: the entry is none, or not without loss.
+static bool ckpt__file_clock(const ckpt__entry *e, bool seconds, char field[8]) {
+    bool whole = e->kind == CKPT_KIND_INT || e->kind == CKPT_KIND_BOOL;
+    int64_t i = e->i;
+    double f = whole ? (double)e->i : e->f;
+    if (!whole && (e->kind != CKPT_KIND_FLOAT || (!seconds && !ckpt__file_integer(f, &i)))) return false;
+    if (seconds) memcpy(field, &f, 8);
+    else memcpy(field, &i, 8);
+    return true;
+}
+
+// Reads the timestamp, but for entries marked in `ignored` (may be NULL); false when there is none. A clock that is no number is
+// as one that is not there, and has its bit in *odd: what `known` (may be NULL) says is taken for it. Composer's files before
+// there were iterations count all of training as the first one (SPEC 3.3).
+static bool ckpt__file_clocks(const ckpt_file *f, const bool *ignored, const ckpt_timestamp *known, ckpt_timestamp *at,
+                              unsigned *odd) {
     memset(at, 0, sizeof *at);
     bool any = false, iteration = false;
+    *odd = 0;
     for (int i = 0; i < CKPT__CLOCKS; i++) {
-        int index = ckpt__toc_find(&f->toc, ckpt__state_clocks[i].name);
+        const ckpt__state_clock *c = &ckpt__state_clocks[i];
+        int index = ckpt__toc_find(&f->toc, c->name);
         if (index < 0 || (ignored != NULL && ignored[index])) continue;
-        const ckpt__entry *e = &f->toc.entries[index];
-        char *field = (char *)at + ckpt__state_clocks[i].at;
-        double seconds = e->f;
-        if (e->kind == CKPT_KIND_INT) seconds = (double)e->i;
-        if (ckpt__state_clocks[i].seconds && (e->kind == CKPT_KIND_FLOAT || e->kind == CKPT_KIND_INT)) memcpy(field, &seconds, 8);
-        if (!ckpt__state_clocks[i].seconds && e->kind == CKPT_KIND_INT) memcpy(field, &e->i, 8);
-        any = true;
-        if (ckpt__state_clocks[i].at == offsetof(ckpt_timestamp, iteration)) iteration = true;
+        char *field = (char *)at + c->at;
+        bool fits = ckpt__file_clock(&f->toc.entries[index], c->seconds, field);
+        if (!fits) *odd |= 1u << i;
+        if (!fits && known != NULL) memcpy(field, (const char *)known + c->at, 8);
+        any = any || fits || known != NULL;
+        if (c->at == offsetof(ckpt_timestamp, iteration)) iteration = fits || known != NULL;
     }
     if (any && !iteration) {
         at->epoch_in_iteration = at->epoch;
@@ -16949,9 +17010,48 @@ static bool ckpt__file_clocks(const ckpt_file *f, const bool *ignored, ckpt_time
     return any;
 }
 
-// The timestamp of a file; zeros and *has false when it has none.
+// The timestamp of a file; zeros and *has false when it has none, or a counter in it cannot be read: that of its name is better
+// than a part.
 static void ckpt__file_timestamp(const ckpt_file *f, ckpt_timestamp *at, bool *has) {
-    *has = ckpt__file_clocks(f, NULL, at);
+    unsigned odd = 0;
+    *has = ckpt__file_clocks(f, NULL, NULL, at, &odd);
+    for (int i = 0; i < CKPT__CLOCKS; i++) if ((odd >> i & 1) != 0 && !ckpt__state_clocks[i].seconds) *has = false;
+    if (!*has) memset(at, 0, sizeof *at);
+}
+
+// Says of a clock that is no number what is taken for it. Nothing is known of its time: the file does not fit, since a run that
+// goes on at 0 would take its later checkpoints for those of another.
+static ckpt_err ckpt__file_odd_clock(const ckpt_file *f, const ckpt__file_options *o, int clock, const ckpt_timestamp *at) {
+    const ckpt__state_clock *c = &ckpt__state_clocks[clock];
+    const ckpt__entry *e = &f->toc.entries[ckpt__toc_find(&f->toc, c->name)];
+    char what[160];
+    int64_t count;
+    double seconds;
+    ckpt__file_describe(what, sizeof what, e->kind, e->dtype, e->ndim, e->shape, e->size);
+    memcpy(&count, (const char *)at + c->at, sizeof count);
+    memcpy(&seconds, (const char *)at + c->at, sizeof seconds);
+    if (e->kind == CKPT_KIND_FLOAT) (void)snprintf(what, sizeof what, "%g", e->f);
+    if (count == 0 && !o->not_strict)
+        return ckpt__error_set(CKPT_MISMATCH, "'%s' is %s in it, and a clock is %s: put one there%s", c->name, what,
+                               c->seconds ? "a number of seconds" : "a whole number",
+                               o->goes_on ? "" : ", ignore it, or load with not_strict");
+    if (!c->seconds) seconds = (double)count;
+    ckpt__error_log(o->log, CKPT_LOG_WARN, "'%s' is %s in it, which no clock is: %.15g is taken%s", c->name, what, seconds,
+                    count != 0 ? ", as the index or its name has it" : "");
+    return CKPT_OK;
+}
+
+// The timestamp that a load gives; zeros and *timed false for weights alone, which begin a training of their own. used: what is
+// bound, or ignored.
+static ckpt_err ckpt__file_load_clocks(const ckpt_file *f, const ckpt__file_options *o, const bool *used, ckpt_timestamp *at,
+                                       bool *timed) {
+    unsigned odd = 0;
+    ckpt_err e = CKPT_OK;
+    memset(at, 0, sizeof *at);
+    *timed = !o->weights_only && ckpt__file_clocks(f, o->goes_on ? NULL : used, o->known, at, &odd);
+    for (int i = 0; i < CKPT__CLOCKS && e == CKPT_OK; i++) if ((odd >> i & 1) != 0) e = ckpt__file_odd_clock(f, o, i, at);
+    if (e != CKPT_OK || !*timed || ckpt__time_check(at) == CKPT_OK) return e;
+    return ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
 }
 
 // The last report of a load: as many bytes as there were, or the failure.
@@ -16970,18 +17070,18 @@ static ckpt_err ckpt__file_check_whole(const ckpt__file_match *m) {
 }
 
 // Fills the bound memory from an open file. Until the file as a whole fits the binding nothing is written; scalars come last.
-// *at (may be NULL) gets the timestamp; zeros for weights alone, which begin a training of their own.
+// *at (may be NULL) gets the timestamp.
 static ckpt_err ckpt__file_restore(ckpt_file *f, const ckpt_state *st, const ckpt__file_options *o, ckpt_timestamp *at) {
     ckpt__file_match m;
     ckpt_timestamp t;
+    bool timed = false;
     memset(&t, 0, sizeof t);
     ckpt_err e = ckpt__state_check(st);
     if (e != CKPT_OK) return e;
     e = ckpt__file_match_init(&m, f, st, o);
     if (e == CKPT_OK) e = ckpt__file_match_all(&m);
     if (e == CKPT_OK) e = ckpt__file_check_whole(&m);
-    bool timed = e == CKPT_OK && !o->weights_only && ckpt__file_clocks(f, o->goes_on ? NULL : m.used, &t);
-    if (timed && ckpt__time_check(&t) != CKPT_OK) e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
+    if (e == CKPT_OK) e = ckpt__file_load_clocks(f, o, m.used, &t, &timed);
     if (e == CKPT_OK) e = ckpt__file_read_small(&m);
     bool reads = e == CKPT_OK && !o->looks;
     if (reads && (m.want_count > 0 || !o->no_verify))               // without a tensor to read, the whole file is verified
@@ -48470,9 +48570,9 @@ static ckpt_err ckpt__shard_restore(const ckpt__shard_meta *m, const ckpt__shard
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
     ckpt_err e = ckpt__shard_match_init(&x, m, st, o);
-    const bool *ignored = o->goes_on ? NULL : x.m.used;
-    bool listed = m->has_time && (o->goes_on || o->ignore_count == 0);
-    if (e == CKPT_OK && !o->weights_only && !ckpt__file_clocks(&m->view, ignored, &t) && listed) t = m->t;
+    bool timed = false, listed = m->has_time && !o->weights_only && (o->goes_on || o->ignore_count == 0);
+    if (e == CKPT_OK) e = ckpt__file_load_clocks(&m->view, o, x.m.used, &t, &timed);
+    if (e == CKPT_OK && !timed && listed) t = m->t;
     if (e == CKPT_OK && ckpt__time_check(&t) != CKPT_OK) e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
     if (e == CKPT_OK) e = ckpt__shard_fill_state(&x, m, p, count);
     size_t mark = m->mark;
@@ -48603,9 +48703,8 @@ static ckpt_err ckpt__shard_restore_file(const ckpt_file *f, const ckpt_state *s
     p.folder = "";
     ckpt_err e = ckpt__shard_of_file(&m, f);
     if (e == CKPT_OK) e = ckpt__shard_match_init(&x, &m, st, o);
-    const bool *ignored = o->goes_on ? NULL : x.m.used;
-    if (e == CKPT_OK && !o->weights_only && ckpt__file_clocks(&m.view, ignored, &t) && ckpt__time_check(&t) != CKPT_OK)
-        e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
+    bool timed = false;
+    if (e == CKPT_OK) e = ckpt__file_load_clocks(&m.view, o, x.m.used, &t, &timed);
     if (e == CKPT_OK) e = ckpt__shard_read_small(&x, &m, &p, f->src.fd, count);
     if (e == CKPT_OK) {
         e = ckpt__shard_reader_init(&r, &m, &p, !o->no_verify);
@@ -56508,6 +56607,7 @@ static ckpt_err ckpt__resume_open_file(ckpt_saver *s, const ckpt__resume_offer *
     ckpt__resume_options(s, &o, &job, path);
     o.looks = true;
     o.log = NULL;
+    o.known = &offer->t;
     if (tar && e == CKPT_OK) e = ckpt__file_restore(f, s->state, &o, NULL);
     if (e == CKPT_OK) *out = f;
     else ckpt__file_close(f);
@@ -56519,6 +56619,7 @@ static ckpt_err ckpt__resume_read_file(ckpt_saver *s, const ckpt__resume_offer *
     ckpt__engine_job job;
     ckpt__file_options o;
     ckpt__resume_options(s, &o, &job, f->path);
+    o.known = &offer->t;
     bool stamped = ckpt__toc_find(&f->toc, "state/timestamp/Timestamp/batch") >= 0 && !s->weights_only;
     bool pieces = s->layout == CKPT__SAVER_SHARDED && ckpt__shard_has_pieces(s->state);
     ckpt_err e = pieces ? ckpt__shard_restore_file(f, s->state, &o, at, NULL) : ckpt__file_restore(f, s->state, &o, at);
@@ -63650,7 +63751,8 @@ static ckpt_err ckpt__folder_finish_split(ckpt__folder_convert *c, const ckpt__b
     ckpt__buf *text = &c->put[0], *hf = &c->put[1], path;
     ckpt_timestamp t;
     ckpt__buf_init(&path, a);
-    bool timed = ckpt__file_clocks(c->file, NULL, &t);
+    bool timed = false;
+    ckpt__file_timestamp(c->file, &t, &timed);
     const ckpt_timestamp *at = timed ? &t : NULL;
     ckpt_err e = ckpt__shard_compile(a, reports->data, ends, c->d->shards, 0, c->d->shards, at, ending, NULL, text, hf);
     c->has_hf = hf->len > 0;

@@ -1033,6 +1033,101 @@ static void test_timestamps(void **unused) {
     ckpt_state_free(&st);
 }
 
+// A clock that Python has written anew as something else: what fits is taken, and what does not is never 0 without a word.
+typedef struct odd_clock { ckpt_kind kind; ckpt_dtype dtype; const void *data; size_t size; bool fits; int64_t want; double seconds; } odd_clock;
+
+static int odd_words;
+
+static void odd_log(ckpt_log_level level, const char *msg, void *user) {
+    (void)user;
+    if (level == CKPT_LOG_WARN && strstr(msg, "Timestamp/batch") != NULL) odd_words++;
+}
+
+static void odd_write(const char *path, char *name, const odd_clock *row) {
+    static char epoch[] = "state/timestamp/Timestamp/epoch";
+    static int64_t two = 2;
+    ckpt__file_format fmt;
+    ckpt__engine_job job;
+    ckpt__items items;
+    ckpt__plan plan;
+    ckpt_allocator a = {0};
+    memset(&job, 0, sizeof job);
+    ckpt__items_init(&items, NULL);
+    must(ckpt__items_add(&items, epoch, CKPT_KIND_INT, &two, 8));
+    must(ckpt__items_add(&items, name, row->kind, (void *)(uintptr_t)row->data, row->size));
+    ckpt_tensor *t = &items.list[1].tensor;
+    t->dtype = row->dtype;
+    t->data = items.list[1].data;
+    if (row->kind == CKPT_KIND_TENSOR && row->size != ckpt__state_dtype_size(row->dtype)) {
+        t->ndim = 1;
+        t->shape[0] = (int64_t)(row->size / ckpt__state_dtype_size(row->dtype));
+    }
+    ckpt__plan_init(&plan, NULL, NULL);
+    must(ckpt__file_format_of(path, &fmt));
+    must(ckpt__file_plan(&plan, &fmt, path, items.list, items.count));
+    must(ckpt__file_write(path, &fmt, &plan, true, &job, &a, NULL));
+    ckpt__plan_free(&plan);
+    ckpt__items_free(&items);
+}
+
+static void test_odd_clocks(void **unused) {
+    (void)unused;
+    static const int64_t many[2] = { 103, 104 }, i64 = 103;
+    static const int32_t i32 = 103;
+    static const float f32 = 103, half = 103.5f, clock = 64.25f;
+    static const double f64 = 103, nan_like = HUGE_VAL;
+    static const uint16_t bf16 = 0x42CE;            // 103
+    static const uint8_t u8 = 103;
+    static const bool yes = true;
+    static const uint64_t huge = UINT64_MAX;
+    static const odd_clock rows[] = {
+        { CKPT_KIND_BOOL, (ckpt_dtype)0, &yes, 1, true, 1, 1 },       { CKPT_KIND_FLOAT, (ckpt_dtype)0, &f64, 8, true, 103, 103 },
+        { CKPT_KIND_TENSOR, CKPT_I64, &i64, 8, true, 103, 103 },      { CKPT_KIND_TENSOR, CKPT_I32, &i32, 4, true, 103, 103 },
+        { CKPT_KIND_TENSOR, CKPT_F32, &f32, 4, true, 103, 103 },      { CKPT_KIND_TENSOR, CKPT_F64, &f64, 8, true, 103, 103 },
+        { CKPT_KIND_TENSOR, CKPT_BF16, &bf16, 2, true, 103, 103 },    { CKPT_KIND_TENSOR, CKPT_U8, &u8, 1, true, 103, 103 },
+        { CKPT_KIND_TENSOR, CKPT_BOOL, &yes, 1, true, 1, 1 },         { CKPT_KIND_TENSOR, CKPT_F32, &clock, 4, false, 0, 64.25 },
+        { CKPT_KIND_TENSOR, CKPT_F32, &half, 4, false, 0, 103.5 },    { CKPT_KIND_FLOAT, (ckpt_dtype)0, &nan_like, 8, false, 0, -1 },
+        { CKPT_KIND_TEXT, (ckpt_dtype)0, "103", 4, false, 0, 0 },     { CKPT_KIND_TENSOR, CKPT_I64, many, 16, false, 0, 0 },
+        { CKPT_KIND_BYTES, (ckpt_dtype)0, "103", 3, false, 0, 0 },    { CKPT_KIND_TENSOR, CKPT_U64, &huge, 8, false, 0, 0 },
+        { CKPT_KIND_TENSOR, CKPT_C64, many, 8, false, 0, 0 }
+    };
+    static char batch[] = "state/timestamp/Timestamp/batch", wct[] = "state/timestamp/Timestamp/total_wct";
+    static const char *const keys[] = { "state/timestamp/*" };
+    static const char *const endings[] = { "a.pt", "a.tar", "a.safetensors" };
+    for (int i = 0; i < UTIL_COUNT(rows) * UTIL_COUNT(endings); i++) {
+        const odd_clock *row = &rows[i / UTIL_COUNT(endings)];
+        const char *path = util_join(util_temp_dir(), endings[i % UTIL_COUNT(endings)]);
+        ckpt_state st = {0};
+        ckpt_load_desc d = {0};
+        ckpt_timestamp t;
+        d.load_path = path;
+        d.state = &st;
+        d.logger.fn = odd_log;
+        odd_words = 0;
+        odd_write(path, batch, row);
+        ckpt_err e = ckpt_load(&d, &t);
+        if (e != (row->fits ? CKPT_OK : CKPT_MISMATCH) || (row->fits && (t.batch != row->want || t.epoch != 2)))
+            fail_msg("row %d: %s, batch %d (%s)", i, ckpt_err_name(e), (int)t.batch, ckpt_last_error());
+        if (!row->fits) expect_sentence("'state/timestamp/Timestamp/batch'");
+        assert_int_equal(odd_words, 0);
+        d.not_strict = true;
+        must(ckpt_load(&d, &t));
+        assert_true(t.batch == row->want && t.epoch == 2);
+        assert_int_equal(odd_words, row->fits ? 0 : 1);
+        d.not_strict = false;
+        d.load_ignore_keys = keys;
+        d.load_ignore_keys_count = 1;
+        must(ckpt_load(&d, &t));
+        d.load_ignore_keys_count = 0;
+        odd_write(path, wct, row);
+        e = ckpt_load(&d, &t);
+        ckpt_err want = row->seconds > 0 ? CKPT_OK : row->seconds < 0 ? CKPT_CORRUPT : CKPT_MISMATCH;
+        if (e != want || (e == CKPT_OK && (t.total_wct < row->seconds || t.total_wct > row->seconds)))
+            fail_msg("row %d: %s, total_wct %g (%s)", i, ckpt_err_name(e), t.total_wct, ckpt_last_error());
+        ckpt_state_free(&st);
+    }
+}
+
 //-- looking inside ----------------------------------------------------------------
 
 static int find(const ckpt_file *f, const char *name, ckpt_entry *out) {
@@ -1856,7 +1951,7 @@ int main(void) {
         cmocka_unit_test(test_strict),             cmocka_unit_test(test_different),
         cmocka_unit_test(test_opaque),        cmocka_unit_test(test_unpacked_elsewhere),
         cmocka_unit_test(test_kinds),         cmocka_unit_test(test_text_too_long),      cmocka_unit_test(test_unexpected), cmocka_unit_test(test_random_state_of_others),
-        cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps),     cmocka_unit_test(test_look_inside),
+        cmocka_unit_test(test_weights_and_globs), cmocka_unit_test(test_timestamps), cmocka_unit_test(test_odd_clocks),     cmocka_unit_test(test_look_inside),
         cmocka_unit_test(test_gather),        cmocka_unit_test(test_gather_ranges),      cmocka_unit_test(test_attached_files),
         cmocka_unit_test(test_half_a_name), cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_progress),      cmocka_unit_test(test_bar),           cmocka_unit_test(test_no_file),

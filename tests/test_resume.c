@@ -1286,6 +1286,61 @@ static void test_ignored_time(void **state) {
     }
 }
 
+// Saves what is bound with clocks as Python may write them: a batch that is text, or a tensor of one element.
+static void save_odd(run *r, const char *name, bool text) {
+    static char batch[] = "state/timestamp/Timestamp/batch", epoch[] = "state/timestamp/Timestamp/epoch";
+    static char word[] = "30";
+    static float number = 30;
+    static int64_t one = 1;
+    const char *path = util_join(r->dir, name);
+    ckpt__file_format fmt;
+    ckpt__engine_job job;
+    ckpt__items items;
+    ckpt__plan plan;
+    memset(&job, 0, sizeof job);
+    ok(ckpt__state_select(&r->st, false, NULL, 0, NULL, &items));
+    ok(ckpt__items_add(&items, epoch, CKPT_KIND_INT, &one, 8));
+    ok(ckpt__items_add(&items, batch, text ? CKPT_KIND_TEXT : CKPT_KIND_TENSOR, text ? (void *)word : &number, text ? sizeof word : 4));
+    items.list[items.count - 1].tensor.dtype = CKPT_F32;
+    items.list[items.count - 1].tensor.data = &number;
+    ckpt__plan_init(&plan, &r->st.allocator, &r->st);
+    ok(ckpt__file_format_of(path, &fmt));
+    ok(ckpt__file_plan(&plan, &fmt, path, items.list, items.count));
+    ok(ckpt__file_write(path, &fmt, &plan, true, &job, &r->st.allocator, NULL));
+    ckpt__plan_free(&plan);
+    ckpt__items_free(&items);
+}
+
+// The clock of a checkpoint that Python has edited: what fits is taken, in place of what does not the index's or the name's, and
+// where neither knows it the run does not begin at 0, as its rotation would take all others.
+static void test_odd_clock(void **state) {
+    (void)state;
+    static const struct { const char *filename, *name; bool text, lost; ckpt_err want; } rows[] = {
+        { "ba{batch}.pt", "ba30.pt", false, false, CKPT_OK }, { "ba{batch}.pt", "ba30.pt", false, true, CKPT_OK },
+        { "ba{batch}.pt", "ba30.pt", true, false, CKPT_OK },  { "ba{batch}.pt", "ba30.pt", true, true, CKPT_OK },
+        { "x{sample}.pt", "x0.pt", true, true, CKPT_MISMATCH }
+    };
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        const char *dir = rows[i].want == CKPT_OK ? folder_with(30, 0) : util_temp_dir();
+        run *r = run_new(dir);
+        r->d.filename = rows[i].filename;
+        run_set(r, 30);
+        save_odd(r, rows[i].name, rows[i].text);
+        if (rows[i].lost && rows[i].want == CKPT_OK) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
+        run_set(r, 0);
+        run_open(r);
+        ckpt_timestamp t;
+        memset(&t, 0, sizeof t);
+        ckpt_err e = ckpt_saver_resume(r->s, &t);
+        if (e != rows[i].want) fail_msg("row %d: %s (%s)", i, ckpt_err_name(e), ckpt_last_error());
+        if (e == CKPT_OK && t.batch != 30) fail_msg("row %d: batch %d", i, (int)t.batch);
+        run_check(r, e == CKPT_OK ? 30 : 0);
+        if (e != CKPT_OK) assert_non_null(strstr(ckpt_last_error(), "'state/timestamp/Timestamp/batch' is text"));
+        else assert_int_equal(strstr(r->log, "Timestamp/batch' is text") != NULL, rows[i].text);
+        run_end(r);
+    }
+}
+
 // A process that was killed had put a save of its own under a name, and not come to the index: the best of all is known for that when it
 // is gone on from.
 static void test_replaced_is_best(void **state) {
@@ -1585,7 +1640,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_untold_tool),
         cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
-        cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_attached_unwritten), cmocka_unit_test(test_replaced_is_best), cmocka_unit_test(test_unread_is_best),
+        cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_odd_clock),
+        cmocka_unit_test(test_attached_unwritten), cmocka_unit_test(test_replaced_is_best), cmocka_unit_test(test_unread_is_best),
         cmocka_unit_test(test_damaged_is_not_best), cmocka_unit_test(test_unread_in_order),
         cmocka_unit_test(test_named_in_another_future),
     };
