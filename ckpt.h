@@ -759,7 +759,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_format_name(char *buf, size_t cap, const
 // A name is a path, '/' between levels, laid out as Composer lays out a checkpoint: "state/model/<parameter>",
 // "state/optimizers/AdamW/...", "rng/...". In a .pt each level is a dict, so
 // torch.load(f)["state"]["model"]["wte"] is the tensor bound as "state/model/wte". A level written "[0]" "[1]"
-// ... is a Python list; loading takes it with or without brackets. Reserved, because the library writes them:
+// ... is a Python list, of which all items are saved or none (with `sharded`, by all ranks together), and any may be loaded;
+// loading takes it with or without brackets. Reserved, because the library writes them:
 // state/timestamp, state/run_name, state/callbacks/CheckpointSaver.
 
 typedef enum ckpt_dtype {
@@ -8513,7 +8514,7 @@ static ckpt_err ckpt__state_check_gaps(const struct ckpt__binds *b) {
     return CKPT_OK;
 }
 
-// Can this state be saved or loaded? Reports the bind that failed with the sentence it had.
+// Can this state be loaded, or saved as one rank's part? Reports the bind that failed with the sentence it had.
 static ckpt_err ckpt__state_check(const ckpt_state *st) {
     if (st == NULL) return ckpt__error_set(CKPT_ARG, "the state is NULL");
     if (st->_canary != 0) return ckpt__error_set(CKPT_ARG, "the ckpt_state was not zero-initialised (ckpt_state st = {0})");
@@ -8522,7 +8523,13 @@ static ckpt_err ckpt__state_check(const ckpt_state *st) {
     if (st->binds == NULL) return CKPT_OK;
     if (st->binds->devices > 0 && st->copy == NULL)
         return ckpt__error_set(CKPT_ARG, "%d tensors are on a device, but ckpt_state.copy is NULL", st->binds->devices);
-    return st->binds->gaps == 0 ? CKPT_OK : ckpt__state_check_gaps(st->binds);
+    return CKPT_OK;
+}
+
+// Can it be saved as a whole?
+static ckpt_err ckpt__state_check_whole(const ckpt_state *st) {
+    ckpt_err e = ckpt__state_check(st);
+    return e != CKPT_OK || st->binds == NULL || st->binds->gaps == 0 ? e : ckpt__state_check_gaps(st->binds);
 }
 
 //-- globs -----------------------------------------------------------------------
@@ -51716,7 +51723,7 @@ static ckpt_err ckpt__saver_describe(ckpt_saver *s, ckpt__saver_job *job, const 
     job->line.number = s->number + 1;
     job->line.saved_at = ckpt__os_time();
     job->line.owned = true;
-    ckpt_err e = ckpt__state_check(s->state);
+    ckpt_err e = s->layout == CKPT__SAVER_SHARDED ? ckpt__state_check(s->state) : ckpt__state_check_whole(s->state);
     if (e == CKPT_OK) e = ckpt__saver_check_place(s);
     if (e == CKPT_OK) e = ckpt__saver_name_job(s, job, t);
     if (e == CKPT_OK) e = ckpt__file_format_of(job->path, &job->format);
@@ -54724,7 +54731,7 @@ static ckpt_err ckpt__saver_make_shared(ckpt_saver *s) {
 // Opening, up to the names: what asks nobody. The saver is freed by the caller after a failure of this or of what follows.
 static ckpt_err ckpt__saver_open_begin(ckpt_saver *s, const ckpt_saver_desc *d) {
     ckpt_err e = ckpt__saver_make_shared(s);
-    if (e == CKPT_OK) e = ckpt__state_check(s->state);
+    if (e == CKPT_OK) e = d->sharded ? ckpt__state_check(s->state) : ckpt__state_check_whole(s->state);
     if (e != CKPT_OK) return e;
     s->record = (ckpt__saver_record *)ckpt__mem_alloc(&s->allocator, sizeof *s->record);
     if (s->record == NULL) return CKPT_NOMEM;
@@ -64259,7 +64266,7 @@ CKPT__DECL ckpt_err ckpt_save(const char *path, const ckpt_state *st, const ckpt
     if (st == NULL) return ckpt__public_null("ckpt_save", "st");
     ckpt__error_record before;
     ckpt__error_take(&before);
-    ckpt_err e = ckpt__state_check(st);
+    ckpt_err e = ckpt__state_check_whole(st);
     if (e == CKPT_OK) e = ckpt__loader_check_local(path);
     if (e != CKPT_OK) {
         char shown[768];

@@ -25,7 +25,7 @@ static void count_warning(ckpt_log_level level, const char *msg, void *user) {
 static void expect_bind(const char *const *names, int count, const char *sentence) {
     ckpt_state st = {0};
     for (int i = 0; i < count; i++) ckpt_bind_int(&st, names[i], &an_int);
-    ckpt_err e = ckpt__state_check(&st);
+    ckpt_err e = ckpt__state_check_whole(&st);
     if (sentence == NULL) {
         if (e != CKPT_OK) fail_msg("'%s': %s", names[count - 1], ckpt_last_error());
     } else {
