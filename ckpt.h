@@ -10397,6 +10397,13 @@ static uint64_t ckpt__pt_text_room(uint64_t pickle_size) {
     return (room > least ? room : least) + (16u << 20);
 }
 
+// The same of values. Python writes a tuple of constants once and two bytes for each place that it stands in, so a few for each
+// byte are honest; a large pickle gets fewer.
+static size_t ckpt__pt_entries_room(size_t pickle_size) {
+    const size_t most = (size_t)8 << 20;
+    return pickle_size + (pickle_size < most / 7 ? 7 * pickle_size : most) + (256u << 10);
+}
+
 // Writes the tree without recursion. `order` receives the bindings that have a storage, in the order of their numbers; *spelled
 // what a reader will spend on names and texts.
 static ckpt_err ckpt__pt_pickle(ckpt__pickle_writer *w, const ckpt__pt_tree *t, int *order, size_t *stored, ckpt__plan *p,
@@ -10759,6 +10766,7 @@ typedef struct ckpt__pt_reader {
     uint64_t             lists;     // as in ckpt__entry, of `path`
     uint64_t             text_left; // what names and texts may still take
     size_t               entries_max;
+    uint32_t             above[CKPT__PICKLE_DEPTH];     // what the walk is in, from the root on
 } ckpt__pt_reader;
 
 static ckpt_err ckpt__pt_damaged(const char *what) {
@@ -11162,16 +11170,17 @@ static ckpt_err ckpt__pt_read_pickle(ckpt__pt_reader *r, uint32_t *root) {
     if (ckpt__pt_has_crc(r, m) && ckpt__digest_crc32(0, p, size) != m->crc)
         return ckpt__error_set(CKPT_CORRUPT, "its entry 'data.pkl' is damaged: its checksum is wrong");
     r->text_left = ckpt__pt_text_room(size);
-    r->entries_max = size + 65536;
+    r->entries_max = ckpt__pt_entries_room(size);
     return ckpt__pickle_read(&r->pickle, &r->toc->allocator, p, size, root);
 }
 
 //-- reading: the tree becomes entries -----------------------------------------------
 
-// Sharing makes small pickles that would unfold into endless trees; honest ones stay far below these bounds.
+// Sharing makes small pickles that would unfold into endless trees; honest ones stay below these bounds. As some might not, it is
+// no damage that is said of a file that another program has written.
 static ckpt_err ckpt__pt_spend(ckpt__pt_reader *r, uint64_t text) {
     if (r->toc->count >= r->entries_max || text > r->text_left)
-        return ckpt__error_set(CKPT_CORRUPT, "its pickle unfolds into far more values than its size allows (the same "
+        return ckpt__error_set(CKPT_UNSUPPORTED, "its pickle unfolds into far more values than its size allows (the same "
                                "objects are shared again and again)");
     r->text_left -= text;
     return CKPT_OK;
@@ -11406,7 +11415,16 @@ static void ckpt__pt_key_text(ckpt__pt_reader *r, uint32_t node, size_t number) 
     }
 }
 
-// Walks what is below a node, depth first. Its own depth bound is also what refuses a container that holds itself.
+// Why a list or a dict is but a name: NULL for all others. Python can write one that holds itself, which would have no end.
+static const char *ckpt__pt_endless(ckpt__pt_reader *r, uint32_t node, int depth) {
+    for (int i = 0; i < depth && i < CKPT__PICKLE_DEPTH; i++)
+        if (r->above[i] == node) return "a reference to what it is part of";
+    if (depth >= CKPT__PICKLE_DEPTH) return "values nested deeper than 200 levels";
+    r->above[depth] = node;
+    return NULL;
+}
+
+// Walks what is below a node, depth first.
 static ckpt_err ckpt__pt_walk(ckpt__pt_reader *r, uint32_t node, int depth) {
     const ckpt__pickle *k = &r->pickle;
     const ckpt__pickle_node n = k->nodes[node];
@@ -11415,8 +11433,8 @@ static ckpt_err ckpt__pt_walk(ckpt__pt_reader *r, uint32_t node, int depth) {
         if (depth == 0) ckpt__buf_text(&r->path, "value");      // a file of one tensor has no name for it
         return ckpt__pt_leaf(r, node);
     }
-    if (depth >= CKPT__PICKLE_DEPTH)
-        return ckpt__error_set(CKPT_CORRUPT, "its pickle nests deeper than %d levels, or holds itself", (int)CKPT__PICKLE_DEPTH);
+    const char *endless = ckpt__pt_endless(r, node, depth);
+    if (endless != NULL) return ckpt__pt_opaque_as(r, endless);
     size_t base = r->path.len, i = 0, level = depth > 0 ? 1 : 0;
     uint32_t cell = tuple ? 0 : n.a;
     uint64_t lists = r->lists;

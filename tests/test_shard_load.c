@@ -1651,7 +1651,8 @@ int main(void) {
         cmocka_unit_test(test_devices),      cmocka_unit_test(test_convert),
         cmocka_unit_test(test_open),     cmocka_unit_test(test_not_ours),
        cmocka_unit_test(test_attached),       cmocka_unit_test(test_attached_brought),     cmocka_unit_test(test_hf),
-        cmocka_unit_test(test_stages), cmocka_unit_test(test_shared),   cmocka_unit_test(test_shared_argument),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_shared),   cmocka_unit_test(test_shared_argument),   cmocka_unit_test(test_progress),     cmocka_unit_test(test_no_memory),
     };
     util_clear_env();
     if (getenv("SHARD_ONLY") != NULL) cmocka_set_test_filter(getenv("SHARD_ONLY"));

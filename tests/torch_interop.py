@@ -340,11 +340,12 @@ def ours_reads_torch():
     newer_forms()
     loop = []
     loop.append(loop)
-    refused("a list that holds itself", loop, "CKPT_CORRUPT", "holds itself")
+    same("a list that holds itself", dump_of({"x": loop, "y": 1}), {"x/0": ("other", "a reference to what it is part of"), "y": ("int", 1)})
+    same("one tuple in many places", {k: v for k, v in dump_of({"x": [(0, 0, 0.5)] * 100000, "y": 1}).items() if k in ("x/99999/2", "y")}, {"x/99999/2": ("float", "0.5"), "y": ("int", 1)})
     laughs = [1]
     for _ in range(40):
         laughs = [laughs, laughs, laughs, laughs]
-    refused("a billion laughs", laughs, "CKPT_CORRUPT", "unfolds")
+    refused("a billion laughs", laughs, "CKPT_UNSUPPORTED", "unfolds")
     refused("the form before 1.6", {"a": base}, "CKPT_UNSUPPORTED", "before 1.6", _use_new_zipfile_serialization=False)
     refused("TorchScript", None, "CKPT_UNSUPPORTED", "TorchScript", write=lambda p: torch.jit.script(m).save(p))
     refused("a deflated zip", None, "CKPT_UNSUPPORTED", "compressed", write=deflated)

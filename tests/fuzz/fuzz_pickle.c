@@ -44,8 +44,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
     r.count = 1;
     r.stem = "a";
     r.stem_len = 1;
-    r.text_left = (uint64_t)n * 64 + (16u << 20);
-    r.entries_max = n + 65536;
+    r.text_left = ckpt__pt_text_room(n);
+    r.entries_max = ckpt__pt_entries_room(n);
     ckpt__buf_init(&r.name, &a);
     ckpt__buf_init(&r.path, &a);
     if (ckpt__pt_index(&r) == CKPT_OK && ckpt__pickle_read(&r.pickle, &a, p, n, &root) == CKPT_OK &&
