@@ -886,7 +886,8 @@ typedef struct ckpt_load_desc {
 // bound memory untouched and names what differs. Then tensors are read straight into place, with several
 // threads, checksums verified on the way: CKPT_CORRUPT names the damaged entry, and bound memory must then be
 // taken as garbage (load another checkpoint, as ckpt_saver_resume does by itself). Names in the file that only
-// this library or other ranks use are never unexpected. Nothing in a file is ever executed.
+// this library or other ranks use are never unexpected, nor is an object of an unknown type, but a tensor of one (quantized,
+// sparse, F4) is. Nothing in a file is ever executed.
 // A sharded checkpoint is a directory with a file of each rank and a .metadata, without which it does not count. It loads on
 // any number of ranks: each reads what it binds, pieces or wholes, and no more than that but for checked blocks of
 // 256 KiB and gaps too short to be worth another request (64 KiB; 1 MiB in a store, where ranges are asked for side by
@@ -8938,6 +8939,7 @@ typedef struct ckpt__entry {
     int         ndim;
     int64_t     shape[CKPT_MAX_DIMS], stride[CKPT_MAX_DIMS];    // stride in elements
     bool        contiguous;         // row-major without gaps
+    bool        lost;               // kind OTHER: a tensor of a type that this reader does not know
     uint64_t    offset;             // of the first element, from the start of the whole file; kinds TENSOR, BYTES, FILE
     uint64_t    size;               // bytes of the value: product of the shape times the element's size
     uint64_t    lists;              // bit d: level d of the name is the index of a Python list or tuple, no key
@@ -9307,7 +9309,7 @@ typedef enum ckpt__pickle_kind {
     CKPT__PICKLE_TENSOR,            // extra: dtype, a: STORAGE, refs[b..b+2]: offset, shape, strides
     CKPT__PICKLE_ARRAY,             // numpy: extra: dtype, a: BYTES, refs[b]: shape; flag: complete
     CKPT__PICKLE_NPDTYPE,           // extra: dtype, 0: one that ckpt has not; flag: of the other byte order
-    CKPT__PICKLE_OTHER              // opaque; a: the GLOBAL it was made from, 0: unknown
+    CKPT__PICKLE_OTHER              // opaque; a: the GLOBAL it was made from, 0: unknown; flag: a tensor
 } ckpt__pickle_kind;
 
 typedef struct ckpt__pickle_node { unsigned char kind, flag; uint16_t extra; uint32_t a; uint64_t b; } ckpt__pickle_node;
@@ -9464,6 +9466,13 @@ static uint32_t ckpt__pickle_other(ckpt__pickle *k, uint32_t global) {
     return ckpt__pickle_node_new(k, CKPT__PICKLE_OTHER, 0, ckpt__pickle_is(k, global, CKPT__PICKLE_GLOBAL) ? global : 0, 0);
 }
 
+// The same of a tensor, which is missed where it cannot be read.
+static uint32_t ckpt__pickle_lost(ckpt__pickle *k, uint32_t global) {
+    uint32_t made = ckpt__pickle_other(k, global);
+    if (made != 0) k->nodes[made].flag = 1;
+    return made;
+}
+
 // Copies the bytes that a BYTES node stands for into `out` (room for node.a bytes). Returns how many, or SIZE_MAX: not latin-1.
 static size_t ckpt__pickle_bytes_of(const ckpt__pickle *k, uint32_t node, unsigned char *out, size_t room) {
     ckpt__view v = ckpt__pickle_view(k, node);
@@ -9586,8 +9595,8 @@ static uint32_t ckpt__pickle_rebuild(ckpt__pickle *k, uint32_t func, uint32_t ar
     // Metadata that is not empty says that the values are to be negated or conjugated when they are read.
     if (ckpt__pickle_is(k, meta, CKPT__PICKLE_DICT) && k->nodes[meta].a != 0) good = false;
     bool known = ckpt__pickle_is(k, type, CKPT__PICKLE_GLOBAL) && k->nodes[type].extra == CKPT__CALL_DTYPE;
-    if (v3 && good && !known && type != 0) return ckpt__pickle_other(k, type);      // a dtype that we lack: its name says more
-    if (!good || (v3 && !known)) return ckpt__pickle_other(k, func);
+    if (v3 && good && !known && type != 0) return ckpt__pickle_lost(k, type);       // a dtype that we lack: its name says more
+    if (!good || (v3 && !known)) return ckpt__pickle_lost(k, func);
     unsigned dtype = v3 ? k->nodes[type].flag : k->nodes[storage].extra;
     uint32_t at = ckpt__pickle_refs(k, parts, 3);
     return ckpt__pickle_node_new(k, CKPT__PICKLE_TENSOR, dtype, storage, at);
@@ -9607,7 +9616,7 @@ static uint32_t ckpt__pickle_from_device(ckpt__pickle *k, uint32_t func, uint32_
     uint32_t from = ckpt__pickle_item(k, args, 0), type = ckpt__pickle_item(k, args, 1);
     bool good = (ckpt__pickle_is(k, from, CKPT__PICKLE_TENSOR) || ckpt__pickle_is(k, from, CKPT__PICKLE_ARRAY)) &&
                 ckpt__pickle_is(k, type, CKPT__PICKLE_GLOBAL) && k->nodes[type].extra == CKPT__CALL_DTYPE;
-    return good && k->nodes[type].flag == k->nodes[from].extra ? from : ckpt__pickle_other(k, func);
+    return good && k->nodes[type].flag == k->nodes[from].extra ? from : ckpt__pickle_lost(k, func);
 }
 
 // A new dict: OrderedDict(), OrderedDict([[key, value], ...]), Counter({...}), defaultdict(factory).
@@ -9727,6 +9736,13 @@ static uint32_t ckpt__pickle_frombuffer(ckpt__pickle *k, uint32_t args) {
     return made;
 }
 
+// torch's other ways to make a tensor: quantized, sparse, nested ones. One of the device "meta" has no values that could be missed.
+static bool ckpt__pickle_is_rebuilt(const ckpt__pickle *k, uint32_t func) {
+    ckpt__view name = ckpt__pickle_view(k, (uint32_t)k->nodes[func].b);
+    return ckpt__txt_eq(ckpt__pickle_view(k, k->nodes[func].a), "torch._utils") && name.n > 9 &&
+           memcmp(name.p, "_rebuild_", 9) == 0 && !ckpt__txt_eq(name, "_rebuild_meta_tensor_no_storage");
+}
+
 // What a known one gives; all else is opaque, and nothing is ever called.
 static uint32_t ckpt__pickle_result(ckpt__pickle *k, uint32_t func, uint32_t args) {
     uint32_t first = ckpt__pickle_item(k, args, 0);
@@ -9747,7 +9763,7 @@ static uint32_t ckpt__pickle_result(ckpt__pickle *k, uint32_t func, uint32_t arg
     case CKPT__CALL_SCALAR:      return ckpt__pickle_make_scalar(k, func, args);
     case CKPT__CALL_NPDTYPE:     return ckpt__pickle_make_npdtype(k, args);
     case CKPT__CALL_FROMBUFFER:  return ckpt__pickle_frombuffer(k, args);
-    default:                     return ckpt__pickle_other(k, func);
+    default: return ckpt__pickle_is_rebuilt(k, func) ? ckpt__pickle_lost(k, func) : ckpt__pickle_other(k, func);
     }
 }
 
@@ -9759,7 +9775,7 @@ static uint32_t ckpt__pickle_apply(ckpt__pickle *k, uint32_t func, uint32_t args
         return ckpt__pickle_result(k, func, args);
     uint32_t made = ckpt__pickle_result(k, ckpt__pickle_item(k, args, 0), ckpt__pickle_item(k, args, 2));
     uint32_t type = ckpt__pickle_item(k, args, 1);
-    return ckpt__pickle_is(k, made, CKPT__PICKLE_OTHER) ? ckpt__pickle_other(k, type) : made;
+    return ckpt__pickle_is(k, made, CKPT__PICKLE_OTHER) ? ckpt__pickle_lost(k, type) : made;
 }
 
 // BUILD: the state of a numpy dtype or array. The attributes of everything else (state_dict's _metadata) are dropped.
@@ -11219,10 +11235,19 @@ static ckpt_err ckpt__pt_opaque(ckpt__pt_reader *r, uint32_t global) {
     return r->name.err != CKPT_OK ? r->name.err : ckpt__pt_opaque_as(r, what);
 }
 
-static ckpt_err ckpt__pt_opaque_dims(ckpt__pt_reader *r, uint32_t dims) {
+// The same, and it is a tensor.
+static ckpt_err ckpt__pt_lost(ckpt__pt_reader *r, uint32_t global) {
+    ckpt_err e = ckpt__pt_opaque(r, global);
+    if (e == CKPT_OK) r->toc->entries[r->toc->count - 1].lost = true;
+    return e;
+}
+
+static ckpt_err ckpt__pt_lost_dims(ckpt__pt_reader *r, uint32_t dims) {
     char what[64];
     (void)snprintf(what, sizeof what, "a tensor of %lu dimensions", (unsigned long)dims);
-    return ckpt__pt_opaque_as(r, what);
+    ckpt_err e = ckpt__pt_opaque_as(r, what);
+    if (e == CKPT_OK) r->toc->entries[r->toc->count - 1].lost = true;
+    return e;
 }
 
 // Bytes kept in the toc itself: a BYTES value, or (when `array` is its node) a numpy array's elements.
@@ -11316,7 +11341,7 @@ static ckpt_err ckpt__pt_tensor(ckpt__pt_reader *r, uint32_t tensor, uint32_t st
     if (of == CKPT__PICKLE_UNTYPED) of = (unsigned)CKPT_U8;
     if (dtype == CKPT__PICKLE_UNTYPED) dtype = (unsigned)CKPT_U8;
     uint32_t dims = tensor != 0 ? k->nodes[k->refs[k->nodes[tensor].b + 1]].a : 1;
-    if (dims > CKPT_MAX_DIMS) return ckpt__pt_opaque_dims(r, dims);
+    if (dims > CKPT_MAX_DIMS) return ckpt__pt_lost_dims(r, dims);
     uint64_t count = k->nodes[storage].b, unit = ckpt__state_dtype_size((ckpt_dtype)of),
         each = ckpt__state_dtype_size((ckpt_dtype)dtype), first = 0;
     ckpt__entry *e = NULL;
@@ -11382,10 +11407,10 @@ static ckpt_err ckpt__pt_leaf(ckpt__pt_reader *r, uint32_t node) {
         return e->text == NULL ? CKPT_NOMEM : CKPT_OK;
     case CKPT__PICKLE_BYTES:   return ckpt__pt_bytes(r, node, 0);
     case CKPT__PICKLE_ARRAY:   return n.flag != 0 ? ckpt__pt_bytes(r, n.a, node) : ckpt__pt_opaque_as(r, "numpy.ndarray");
-    case CKPT__PICKLE_TENSOR:  return n.extra != 0 ? ckpt__pt_tensor(r, node, n.a) : ckpt__pt_opaque(r, 0);
+    case CKPT__PICKLE_TENSOR:  return n.extra != 0 ? ckpt__pt_tensor(r, node, n.a) : ckpt__pt_lost(r, 0);
     case CKPT__PICKLE_STORAGE: return ckpt__pt_tensor(r, 0, node);
     case CKPT__PICKLE_GLOBAL:  return ckpt__pt_opaque(r, node);
-    case CKPT__PICKLE_OTHER:   return ckpt__pt_opaque(r, n.a);
+    case CKPT__PICKLE_OTHER:   return n.flag != 0 ? ckpt__pt_lost(r, n.a) : ckpt__pt_opaque(r, n.a);
     case CKPT__PICKLE_NPDTYPE: return ckpt__pt_opaque_as(r, "numpy.dtype");
     default:                   return ckpt__pt_nothing(r, n.kind);
     }
@@ -12031,6 +12056,7 @@ static ckpt_err ckpt__safetensors_add(ckpt__safetensors_reader *r, const char *n
     if (e == NULL) return t->count >= (size_t)INT_MAX - 1 ? CKPT_CORRUPT : CKPT_NOMEM;
     e->dtype = info->type->dtype;
     e->ndim = known ? (int)info->ndim : 0;
+    e->lost = !known;
     if (!known) e->text = info->ndim <= CKPT_MAX_DIMS ? info->type->name : "a tensor of more than 8 dimensions";
     int64_t stride = 1;
     for (int i = e->ndim - 1; i >= 0; i--) {
@@ -16756,9 +16782,9 @@ static void ckpt__file_match_one(ckpt__file_match *m, int index, int at) {
 }
 
 // Does an entry that nothing is bound to count against a strict load? Not what the library writes by itself, nor the random
-// state of other ranks, nor what holds no value.
+// state of other ranks, nor what holds no value; but a tensor that cannot be read does.
 static bool ckpt__file_counts(const ckpt__entry *e, const ckpt__file_options *o) {
-    if (e->kind == CKPT_KIND_NONE || e->kind == CKPT_KIND_OTHER) return false;
+    if (e->kind == CKPT_KIND_NONE || (e->kind == CKPT_KIND_OTHER && !e->lost)) return false;
     if (o->weights_only && !ckpt__state_under(e->name, "state/model")) return false;
     if (ckpt__state_is_reserved(e->name)) return false;
     const char *rest = NULL;
@@ -16820,6 +16846,16 @@ static void ckpt__file_match_lists(const ckpt__file_match *m, ckpt__buf *text) {
     ckpt__file_odd_text(&m->unexpected, text, "of its names is not bound", "of its names are not bound");
 }
 
+// Of a tensor that cannot be read, and was to be: what it is.
+static void ckpt__file_match_lost(const ckpt__file_match *m, ckpt__buf *text) {
+    for (size_t i = 0; i < m->f->toc.count && m->unexpected.count > 0; i++) {
+        const ckpt__entry *e = &m->f->toc.entries[i];
+        if (!e->lost || m->used[i] || !ckpt__file_counts(e, m->o)) continue;
+        ckpt__buf_fmt(text, "; '%.100s' is a tensor that cannot be read (%.100s)", e->name, e->text != NULL ? e->text : "unknown");
+        return;
+    }
+}
+
 static bool ckpt__file_match_finds(const ckpt__file_match *m) {
     for (int i = 0; i < m->st->count; i++) if (m->entry[i] >= 0) return true;
     return false;
@@ -16856,6 +16892,7 @@ static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
     bool nothing = m->o->not_strict && m->different.count == 0;
     if (nothing) ckpt__buf_text(&text, "nothing that is bound is in it");
     if (nothing || !m->o->not_strict) ckpt__file_match_lists(m, &text);
+    if (opaque == NULL) ckpt__file_match_lost(m, &text);
     if (m->different.count > 0) {
         ckpt__buf_fmt(&text, "%s%s", text.len > 0 ? "; " : "", m->why);
         if (m->different.count > 1) ckpt__buf_fmt(&text, " (and %zu more differ)", m->different.count - 1);

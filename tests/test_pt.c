@@ -813,6 +813,60 @@ static void test_shared_values(void **unused) {
     ckpt__toc_free(&f.toc);
 }
 
+// Loads the int 'w' of a .pt of that pickle; `heard` gets the warnings.
+static ckpt_err load_w(const char *path, bool not_strict) {
+    int64_t w = 0;
+    ckpt_state st = { 0 };
+    ckpt_load_desc d;
+    memset(&d, 0, sizeof d);
+    ckpt_bind_int(&st, "w", &w);
+    d.load_path = path;
+    d.state = &st;
+    d.not_strict = not_strict;
+    d.logger.fn = hear;
+    heard[0] = 0;
+    ckpt_err e = ckpt_load(&d, NULL);
+    assert_int_equal(w, e == CKPT_OK);
+    ckpt_state_free(&st);
+    return e;
+}
+
+static const char *write_pickle(const char *pickle, size_t size) {
+    zip z;
+    const char *path = util_join(util_temp_dir(), "a.pt");
+    zip_torch(&z, pickle, size);
+    zip_end(&z);
+    util_write(path, z.b, z.n);
+    return path;
+}
+
+// A weight that cannot be read is missed by a strict load, as one that is not bound; an object that is none is not.
+static void test_lost_tensors(void **unused) {
+    (void)unused;
+    static const char pickle[] = "\x80\x02}(X\1\0\0\0wK\1X\1\0\0\0qctorch._utils\n_rebuild_sparse_tensor\n(K\1tRX\1\0\0\0mcmine\nThing\n)R"
+        "X\1\0\0\0tctorch._tensor\n_rebuild_from_type_v2\n(cmine\nf\ncmine\nDTensor\n)}tRX\1\0\0\0dctorch\nfloat32\nu.";
+    static const char plain[] = "\x80\x02}(X\1\0\0\0wK\1X\1\0\0\0mcmine\nThing\n)RX\1\0\0\0dctorch\nfloat32\nu.";
+    static const char header[] = "{\"w\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},\"q\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[8,10]}}";
+    char st[8 + sizeof header - 1 + 10] = { 0 };
+    const char *path = write_pickle(pickle, sizeof pickle - 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(load_w(path, false), CKPT_MISMATCH);
+        if (strstr(ckpt_last_error(), i == 0 ? "2 of its names are not bound (q, t)" : "1 of its names is not bound (q)") == NULL)
+            fail_msg("%s", ckpt_last_error());
+        assert_non_null(strstr(ckpt_last_error(), i == 0 ? "'q' is a tensor that cannot be read (torch._utils._rebuild_sparse_tensor)"
+                                                         : "'q' is a tensor that cannot be read (F4)"));
+        assert_int_equal(load_w(path, true), CKPT_OK);
+        assert_non_null(strstr(heard, i == 0 ? "(q, t)" : "(q)"));
+        path = util_join(util_temp_dir(), "a.safetensors");
+        le(st, sizeof header - 1, 8);
+        memcpy(st + 8, header, sizeof header - 1);
+        st[8 + sizeof header - 1] = 1;
+        util_write(path, st, sizeof st);
+    }
+    assert_int_equal(load_w(write_pickle(plain, sizeof plain - 1), false), CKPT_OK);
+    assert_string_equal(heard, "");
+}
+
 static void test_other_files(void **unused) {
     (void)unused;
     static const char legacy[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
@@ -973,6 +1027,7 @@ int main(void) {
             cmocka_unit_test(test_lists), cmocka_unit_test(test_many),
         cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_shapes), cmocka_unit_test(test_odd_texts), cmocka_unit_test(test_zip_structure),
             cmocka_unit_test(test_clocks_saved_again), cmocka_unit_test(test_zip64_nonsense),
+        cmocka_unit_test(test_lost_tensors),
         cmocka_unit_test(test_bombs), cmocka_unit_test(test_shared_values), cmocka_unit_test(test_other_files), cmocka_unit_test(test_long_levels),
             cmocka_unit_test(test_room_for_names), cmocka_unit_test(test_names_that_collide), cmocka_unit_test(test_keys_that_collide)
     };
