@@ -602,8 +602,8 @@ typedef enum ckpt_err {
 // "CKPT_IO" for CKPT_IO; "CKPT_?" for a number that is no error. Any thread.
 CKPT__DECL const char *ckpt_err_name(ckpt_err e);
 
-// The calling thread's last failure as one sentence: what, which name, why, what to do. Never NULL; "" before
-// any failure. Valid until the same thread's next failing call; a call that succeeds leaves it as it was.
+// The calling thread's last failure as one sentence, in one line: what, which name, why, what to do. Never NULL;
+// "" before any failure. Valid until the same thread's next failing call; a call that succeeds leaves it as it was.
 CKPT__DECL const char *ckpt_last_error(void);
 
 //------------------------------------------------------------------------------
@@ -1758,6 +1758,16 @@ static void ckpt__error_hide(char *text) {
     }
 }
 
+// Names and texts that others wrote must not begin lines of a log, nor speak to a terminal: of control characters each byte is a
+// '?', of those beyond ASCII (C1) too. What the library says is one line.
+static void ckpt__error_tame(char *text) {
+    for (unsigned char *p = (unsigned char *)text; *p != 0; p++) {
+        bool beyond = p[0] == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0;
+        if (beyond) p[1] = '?';
+        if (beyond || *p < 0x20 || *p == 0x7F) *p = '?';
+    }
+}
+
 CKPT__PRINTF(2, 3)
 static ckpt_err ckpt__error_set(ckpt_err code, const char *fmt, ...) {
     ckpt__error_record *r = &ckpt__error_last;
@@ -1767,6 +1777,7 @@ static ckpt_err ckpt__error_set(ckpt_err code, const char *fmt, ...) {
     va_end(args);
     if (n >= (int)sizeof r->text) ckpt__error_trim(r->text, sizeof r->text - 1);
     ckpt__error_hide(r->text);
+    ckpt__error_tame(r->text);
     r->code = code;
     return code;
 }
@@ -1809,6 +1820,7 @@ static void ckpt__error_log(const ckpt_logger *logger, ckpt_log_level level, con
     va_end(args);
     if (n >= (int)sizeof text) ckpt__error_trim(text, sizeof text - 1);
     ckpt__error_hide(text);
+    ckpt__error_tame(text);
     ckpt__error_take(&kept);
     logger->fn(level, text, logger->user);
     ckpt__error_last = kept;
@@ -9736,7 +9748,7 @@ static uint32_t ckpt__pickle_frombuffer(ckpt__pickle *k, uint32_t args) {
     return made;
 }
 
-// torch's other ways to make a tensor: quantized, sparse, nested ones. One of the device "meta" has no values that could be missed.
+// torch's other ways to make a tensor: quantized, sparse, nested ones. One of the device "meta" has no values to be missed.
 static bool ckpt__pickle_is_rebuilt(const ckpt__pickle *k, uint32_t func) {
     ckpt__view name = ckpt__pickle_view(k, (uint32_t)k->nodes[func].b);
     return ckpt__txt_eq(ckpt__pickle_view(k, k->nodes[func].a), "torch._utils") && name.n > 9 &&
@@ -16851,7 +16863,8 @@ static void ckpt__file_match_lost(const ckpt__file_match *m, ckpt__buf *text) {
     for (size_t i = 0; i < m->f->toc.count && m->unexpected.count > 0; i++) {
         const ckpt__entry *e = &m->f->toc.entries[i];
         if (!e->lost || m->used[i] || !ckpt__file_counts(e, m->o)) continue;
-        ckpt__buf_fmt(text, "; '%.100s' is a tensor that cannot be read (%.100s)", e->name, e->text != NULL ? e->text : "unknown");
+        const char *what = e->text != NULL ? e->text : "unknown";
+        ckpt__buf_fmt(text, "; '%.100s' is a tensor that cannot be read (%.100s)", e->name, what);
         return;
     }
 }

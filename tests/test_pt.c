@@ -867,6 +867,17 @@ static void test_lost_tensors(void **unused) {
     assert_string_equal(heard, "");
 }
 
+// What a file calls its values must not make lines of a log, or colours.
+static void test_names_in_sentences(void **unused) {
+    (void)unused;
+    static const char pickle[] = "\x80\x02}(X\1\0\0\0wK\1X\x0d\0\0\0a\n[2] b\x1b[3m\xc2\x9b" "K\2X\2\0\0\0\xc3\xbcK\3u.";
+    const char *path = write_pickle(pickle, sizeof pickle - 1);
+    assert_int_equal(load_w(path, false), CKPT_MISMATCH);
+    if (strstr(ckpt_last_error(), "(a?[2] b?[3m??, \xc3\xbc)") == NULL) fail_msg("%s", ckpt_last_error());
+    assert_int_equal(load_w(path, true), CKPT_OK);
+    if (strstr(heard, "(a?[2] b?[3m??, \xc3\xbc)\n") == NULL) fail_msg("%s", heard);
+}
+
 static void test_other_files(void **unused) {
     (void)unused;
     static const char legacy[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
@@ -1028,6 +1039,7 @@ int main(void) {
         cmocka_unit_test(test_every_allocation), cmocka_unit_test(test_shapes), cmocka_unit_test(test_odd_texts), cmocka_unit_test(test_zip_structure),
             cmocka_unit_test(test_clocks_saved_again), cmocka_unit_test(test_zip64_nonsense),
         cmocka_unit_test(test_lost_tensors),
+        cmocka_unit_test(test_names_in_sentences),
         cmocka_unit_test(test_bombs), cmocka_unit_test(test_shared_values), cmocka_unit_test(test_other_files), cmocka_unit_test(test_long_levels),
             cmocka_unit_test(test_room_for_names), cmocka_unit_test(test_names_that_collide), cmocka_unit_test(test_keys_that_collide)
     };
