@@ -1038,9 +1038,10 @@ typedef struct ckpt_saver_desc {
                                                 // keep_every, a save of the same name replaces it all the same, with a WARN
     int                num_remote_to_keep;      // of this run's objects in each store; CKPT_KEEP_ALL (default) or the
                                                 // newest N, and no more than N wait for a store that is away
-    bool               weights_only;            // only names under state/model/, state/metadata/ and state/integrations/;
-                                                // where none of what is bound is: CKPT_ARG
-    const char *const *ignore_keys;             // globs over names that are left out, as in ckpt_load_desc
+    bool               weights_only;            // only names under state/model/, state/metadata/ and state/integrations/
+                                                // are saved; where none of what is bound is: CKPT_ARG
+    const char *const *ignore_keys;             // globs over names that are not saved, as in ckpt_load_desc; as with
+                                                // weights_only, ckpt_saver_resume loads what is there of them all the same
     int                ignore_keys_count;
     ckpt_snapshot      snapshot;                // default CKPT_SNAPSHOT_NONE
     size_t             max_staging_bytes;       // of the snapshot (0: what the state needs); see SNAPSHOTS
@@ -1151,8 +1152,9 @@ typedef struct ckpt_saver ckpt_saver;
 // what is one there, and not in the store, is handed over again by the next resume.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *desc);
 // Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL)
-// gets its timestamp. A damaged one is left where it is, reported to the logger, and the next older one is
-// tried. From then on the saver owns the folder's checkpoints: it rotates them and goes on where they end. A
+// gets its timestamp. All that is bound is loaded, also what weights_only and ignore_keys leave out of this saver's own saves: as
+// in Composer, they are not for the load. Of that some may be missing, with a WARN, and it stays as it is. A damaged
+// one is left where it is, reported to the logger, and the next older one is tried. From then on the saver owns the folder's checkpoints: it rotates them and goes on where they end. A
 // checkpoint file that lies where the latest link belongs (a copy made by hand) gets the name of its time
 // first.
 // With destinations their .symlink objects are asked as well: a checkpoint there that is newer than all that is local
@@ -16619,7 +16621,8 @@ typedef struct ckpt__file_options {
                                         // says it, by those that it has the random state of
     bool               shared;          // other ranks bind what this one does not: nothing is unexpected
     bool               alone;           // no other ranks, or they are asked as well: what has nothing of it all is refused
-    bool               goes_on;         // it is the run's own: of the timestamp nothing is ignored
+    bool               goes_on;         // it is the run's own: all that is in it is loaded, and weights_only and the ignore
+                                        // keys, which are its saver's, say what may not be in it
     const ckpt_timestamp *known;        // what the index or its name says of its time; NULL: nothing
     bool               looks;           // whether it fits, and writes nothing
     const ckpt_logger *log;             // may be NULL
@@ -16657,6 +16660,7 @@ typedef struct ckpt__file_match {
     size_t                    small_count;
     ckpt__file_odd            missing, unexpected, different;
     ckpt__file_odd            excused;      // missing, and no fault: random state of ranks that the file has none of
+    ckpt__file_odd            unsaved;      // nor this: what the saver that goes on saves neither
     char                      why[640];     // the first difference
 } ckpt__file_match;
 
@@ -16793,11 +16797,17 @@ static void ckpt__file_match_one(ckpt__file_match *m, int index, int at) {
     if (!ckpt__file_scalar_fits(b, e)) ckpt__file_differs(m, b, e, "");
 }
 
+// Does weights_only leave this name out? A saver's takes some more than a load's.
+static bool ckpt__file_leaves_out(const ckpt__file_options *o, const char *canonical) {
+    if (!o->weights_only) return false;
+    return o->goes_on ? !ckpt__state_is_weights(canonical) : !ckpt__state_under(canonical, "state/model");
+}
+
 // Does an entry that nothing is bound to count against a strict load? Not what the library writes by itself, nor the random
 // state of other ranks, nor what holds no value; but a tensor that cannot be read does.
 static bool ckpt__file_counts(const ckpt__entry *e, const ckpt__file_options *o) {
     if (e->kind == CKPT_KIND_NONE || (e->kind == CKPT_KIND_OTHER && !e->lost)) return false;
-    if (o->weights_only && !ckpt__state_under(e->name, "state/model")) return false;
+    if (ckpt__file_leaves_out(o, e->name)) return false;
     if (ckpt__state_is_reserved(e->name)) return false;
     const char *rest = NULL;
     int64_t rank = ckpt__state_rng_rank(e->name, &rest);
@@ -16817,7 +16827,14 @@ static int64_t ckpt__file_rng_ranks(const ckpt__file_match *m) {
     return most < 0 || most == INT64_MAX ? INT64_MAX : most + 1;
 }
 
-// Compares what is bound, but for what the ignore globs take away.
+// Notes a bound name that the file lacks: is it a fault? `unsaved`: the saver leaves it out.
+static void ckpt__file_match_lacks(ckpt__file_match *m, const ckpt__binding *b, bool unsaved, int64_t ranks) {
+    const char *rest = NULL;
+    bool excused = ckpt__state_rng_rank(ckpt__state_canonical_of(b), &rest) >= ranks;
+    ckpt__file_odd_add(excused ? &m->excused : unsaved ? &m->unsaved : &m->missing, b->name);
+}
+
+// Compares what is bound, but for what is left out of the load.
 static ckpt_err ckpt__file_match_bound(ckpt__file_match *m, ckpt__state_globs *globs) {
     const ckpt__toc *t = &m->f->toc;
     ckpt_err e = CKPT_OK;
@@ -16825,17 +16842,16 @@ static ckpt_err ckpt__file_match_bound(ckpt__file_match *m, ckpt__state_globs *g
     size_t next = 0;
     for (int i = 0; i < m->st->count && e == CKPT_OK; i++) {
         const char *canonical = ckpt__state_canonical_of(&m->st->items[i]);
-        bool ignored = false;
-        if (m->o->weights_only && !ckpt__state_under(canonical, "state/model")) continue;
+        bool ignored = false, left_out = ckpt__file_leaves_out(m->o, canonical);
+        if (left_out && !m->o->goes_on) continue;
         e = ckpt__state_globs_match(globs, canonical, &ignored);
-        if (e != CKPT_OK || ignored) continue;
+        if (e != CKPT_OK || (ignored && !m->o->goes_on)) continue;
         bool follows = next < t->count && strcmp(t->entries[next].name, canonical) == 0;    // a file mostly has the state's order
         int at = follows ? (int)next : ckpt__toc_find(t, canonical);
         if (at >= 0) next = (size_t)at + 1;
         if (at >= 0 && t->own && t->entries[at].kind == CKPT_KIND_NONE) at = -1;    // our None: an item that ignore_keys took
-        const char *rest = NULL;
         if (at >= 0) ckpt__file_match_one(m, i, at);
-        else ckpt__file_odd_add(ckpt__state_rng_rank(canonical, &rest) < ranks ? &m->missing : &m->excused, m->st->items[i].name);
+        else ckpt__file_match_lacks(m, &m->st->items[i], ignored || left_out, ranks);
     }
     return e;
 }
@@ -16934,6 +16950,17 @@ static void ckpt__file_tell_excused(const ckpt__file_match *m) {
     ckpt__buf_free(&text);
 }
 
+// A run that saves less than it binds goes on with what there is: the rest begins anew.
+static void ckpt__file_tell_unsaved(const ckpt__file_match *m) {
+    ckpt__buf text;
+    if (m->unsaved.count == 0) return;
+    ckpt__buf_init(&text, &m->f->allocator);
+    ckpt__file_odd_text(&m->unsaved, &text, "bound name stays as it is", "bound names stay as they are");
+    ckpt__error_log(m->o->log, CKPT_LOG_WARN, "%s has nothing of what %s: %s", m->f->path != NULL ? m->f->path : "the checkpoint",
+                    m->o->weights_only ? "weights_only leaves out" : "ignore_keys take away", ckpt__buf_cstr(&text));
+    ckpt__buf_free(&text);
+}
+
 // Compares the whole file with the whole binding.
 static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
     ckpt_err e = ckpt__file_match_names(m);
@@ -16945,6 +16972,7 @@ static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
     if (m->different.count > 0 || (odd && !m->o->not_strict) || (m->o->not_strict && ckpt__file_match_is_void(m)))
         return ckpt__file_match_fail(m);
     ckpt__file_tell_excused(m);
+    ckpt__file_tell_unsaved(m);
     if (!odd) return CKPT_OK;
     ckpt__buf text;                     // what not strict has let pass
     ckpt__buf_init(&text, &m->f->allocator);
@@ -17123,7 +17151,7 @@ static ckpt_err ckpt__file_load_clocks(const ckpt_file *f, const ckpt__file_opti
     unsigned odd = 0;
     ckpt_err e = CKPT_OK;
     memset(at, 0, sizeof *at);
-    *timed = !o->weights_only && ckpt__file_clocks(f, o->goes_on ? NULL : used, o->known, at, &odd);
+    *timed = (o->goes_on || !o->weights_only) && ckpt__file_clocks(f, o->goes_on ? NULL : used, o->known, at, &odd);
     for (int i = 0; i < CKPT__CLOCKS && e == CKPT_OK; i++) if ((odd >> i & 1) != 0) e = ckpt__file_odd_clock(f, o, i, at);
     if (e != CKPT_OK || !*timed || ckpt__time_check(at) == CKPT_OK) return e;
     return ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
@@ -48645,7 +48673,7 @@ static ckpt_err ckpt__shard_restore(const ckpt__shard_meta *m, const ckpt__shard
     ckpt_timestamp t;
     memset(&t, 0, sizeof t);
     ckpt_err e = ckpt__shard_match_init(&x, m, st, o);
-    bool timed = false, listed = m->has_time && !o->weights_only && (o->goes_on || o->ignore_count == 0);
+    bool timed = false, listed = m->has_time && (o->goes_on || (!o->weights_only && o->ignore_count == 0));
     if (e == CKPT_OK) e = ckpt__file_load_clocks(&m->view, o, x.m.used, &t, &timed);
     if (e == CKPT_OK && !timed && listed) t = m->t;
     if (e == CKPT_OK && ckpt__time_check(&t) != CKPT_OK) e = ckpt__error_prefix(CKPT_CORRUPT, "its timestamp is damaged");
@@ -56695,7 +56723,7 @@ static ckpt_err ckpt__resume_read_file(ckpt_saver *s, const ckpt__resume_offer *
     ckpt__file_options o;
     ckpt__resume_options(s, &o, &job, f->path);
     o.known = &offer->t;
-    bool stamped = ckpt__toc_find(&f->toc, "state/timestamp/Timestamp/batch") >= 0 && !s->weights_only;
+    bool stamped = ckpt__toc_find(&f->toc, "state/timestamp/Timestamp/batch") >= 0;
     bool pieces = s->layout == CKPT__SAVER_SHARDED && ckpt__shard_has_pieces(s->state);
     ckpt_err e = pieces ? ckpt__shard_restore_file(f, s->state, &o, at, NULL) : ckpt__file_restore(f, s->state, &o, at);
     if (!stamped) *at = offer->t;
@@ -56930,7 +56958,7 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     e = ckpt__ranks_share_long(&s->crew, e);
     s->resume_reads = s->resume_reads || e == CKPT_OK;
     if (e == CKPT_OK) e = ckpt__shard_restore(&m, &place, s->state, &o, at, NULL);
-    if (e == CKPT_OK && (s->weights_only || !m.has_time)) *at = offer->t;
+    if (e == CKPT_OK && !m.has_time) *at = offer->t;
     if (e == CKPT_OK && far && s->books) {          // a save of that name must not touch these files
         ckpt__remote *r = &s->remotes[offer->remote];
         char *newest = ckpt__mem_copy_text(&s->allocator, offer->name);

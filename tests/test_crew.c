@@ -2408,6 +2408,62 @@ static void test_tars_exchanged_long(void **state) {
     tr_run(tr_new(2), resume_quietly, &p);
 }
 
+static void resume_more(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t;
+    m->step = -1;
+    if (member_open(m)) {
+        TR_OK(r, ckpt_saver_resume(m->s, &t));
+        TR_CHECK(r, t.batch == 2 && m->step == (p->number == 0 ? 2 : -1));
+        TR_CHECK(r, (strstr(m->log, "1 bound name stays as it is") != NULL) == (p->number != 0));
+    }
+    member_end(m);
+}
+
+// Ranks that save less than those before them resume all that there is.
+static void test_saves_less(void **state) {
+    (void)state;
+    static const layout layouts[] = { WHOLE, SHARDED, TARS };
+    for (int i = 0; i < 6; i++) {
+        plan p = plan_of(layouts[i / 2]);
+        p.number = i % 2;
+        p.saves = 2;
+        p.ignore = p.number == 0 ? NULL : "state/step";
+        tr_run(tr_new(2), save_some, &p);
+        p.ignore = "state/step";
+        tr_run(tr_new(2), resume_more, &p);
+    }
+}
+
+static void begin_anew(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    if (member_open(m)) {
+        for (int i = 1; i <= 4; i++) {
+            ckpt_timestamp t = at_batch(i);
+            bool save = p->number != 0;
+            TR_CHECK(r, (save ? ckpt_saver_save(m->s, &t) : ckpt_saver_batch_end(m->s, &t)) == CKPT_EXISTS);
+        }
+    }
+    (void)!ckpt_saver_close(m->s, 0);
+    m->s = NULL;
+    member_free(m);
+}
+
+// Ranks that begin anew in a folder that has a run's checkpoints are refused for good, also when they come past its end.
+static void test_begins_anew(void **state) {
+    (void)state;
+    static const layout layouts[] = { WHOLE, SHARDED, TARS };
+    for (int i = 0; i < 6; i++) {
+        plan p = plan_of(layouts[i / 2]);
+        p.saves = 2;
+        tr_run(tr_new(2), save_some, &p);
+        p.number = i % 2;
+        tr_run(tr_new(2), begin_anew, &p);
+    }
+}
+
 // Files that do not say of which save they are, or of how many ranks, are not judged by it.
 static void test_tars_exchanged_nameless(void **state) {
     (void)state;
@@ -8150,7 +8206,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_listing_unseen), cmocka_unit_test(test_tar_unseen), cmocka_unit_test(test_tar_unnamed),
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_nothing_to_save),
+        cmocka_unit_test(test_nothing_to_save), cmocka_unit_test(test_saves_less), cmocka_unit_test(test_begins_anew),
         cmocka_unit_test(test_moments_apart),
         cmocka_unit_test(test_waits_in_barrier),
         cmocka_unit_test(test_abandons_in_barrier),

@@ -1341,6 +1341,52 @@ static void test_odd_clock(void **state) {
     }
 }
 
+// A saver that saves less than those before it resumes all that there is; what there is not, of what it leaves out, stays as it is and is
+// told. What it would save must be there.
+static void test_saves_less(void **state) {
+    (void)state;
+    static const char *const globs[] = { "state/step", "state/metrics/*" };
+    for (int i = 0; i < 8; i++) {
+        bool weights = i % 2 != 0, sharded = i / 2 % 2 != 0, there = i < 4;
+        const char *dir = util_temp_dir();
+        for (int life = 0; life < 2; life++) {
+            run *r = run_new(dir);
+            ckpt_timestamp t = at_batch(0);
+            r->d.sharded = sharded;
+            r->d.filename = sharded ? NULL : "ba{batch}.pt";
+            r->d.sharded_prefix_dir = "ba{batch}";
+            r->d.weights_only = weights && (life > 0 || !there);
+            r->d.ignore_keys = globs;
+            r->d.ignore_keys_count = !weights && (life > 0 || !there) ? 2 : 0;
+            run_open(r);
+            if (life == 0) run_save(r, 10);
+            if (life == 0) { run_end(r); continue; }
+            ok(ckpt_saver_resume(r->s, &t));
+            assert_int_equal(t.batch, 10);
+            assert_true(r->w[0] == 70);
+            assert_int_equal(r->step, there ? 10 : 0);
+            assert_true(r->loss == (there ? 6 : 0));
+            const char *told = strstr(r->log, "2 bound names stay as they are (state/metrics/loss, state/step)");
+            assert_true((told == NULL) == there && (there || strstr(told + 1, "bound names stay") == NULL));
+            run_save(r, 20);
+            run_end(r);
+        }
+        run *r = run_new(dir);
+        float more[2] = { 0 };
+        ckpt_bind_f32(&r->st, "state/model/more", more, 2);
+        r->d.sharded = sharded;
+        r->d.filename = sharded ? NULL : "ba{batch}.pt";
+        r->d.sharded_prefix_dir = "ba{batch}";
+        r->d.ignore_keys = globs;
+        r->d.weights_only = weights;
+        r->d.ignore_keys_count = weights ? 0 : 2;
+        run_open(r);
+        assert_int_equal(ckpt_saver_resume(r->s, NULL), CKPT_MISMATCH);
+        assert_non_null(strstr(ckpt_last_error(), "1 bound name is missing in it (state/model/more)"));
+        run_end(r);
+    }
+}
+
 // A process that was killed had put a save of its own under a name, and not come to the index: the best of all is known for that when it
 // is gone on from.
 static void test_replaced_is_best(void **state) {
@@ -1640,7 +1686,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_untold_tool),
         cmocka_unit_test(test_signalled_tool),
         cmocka_unit_test(test_device_fails),
-        cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_odd_clock),
+        cmocka_unit_test(test_ignored_time), cmocka_unit_test(test_odd_clock), cmocka_unit_test(test_saves_less),
         cmocka_unit_test(test_attached_unwritten), cmocka_unit_test(test_replaced_is_best), cmocka_unit_test(test_unread_is_best),
         cmocka_unit_test(test_damaged_is_not_best), cmocka_unit_test(test_unread_in_order),
         cmocka_unit_test(test_named_in_another_future),
