@@ -1188,7 +1188,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timesta
 // Due: NONE blocks until the file is durable; COPY for a copy of the state (and for the save before, if that is
 // still being written); LAZY for well under a millisecond, some more with very many names. A failure of the
 // background is returned once, by the next of these calls or by wait, and the saver goes on; the previous
-// checkpoint and `latest` stay as they were.
+// checkpoint and `latest` stay as they were. CKPT_EXISTS, from the first call on: the run has not resumed, and the folder, or a
+// store, has a checkpoint of a later time (ckpt_ensure_folder_has_no_conflicting_files). Nothing is saved then, also when the run
+// comes past it: until ckpt_saver_resume has loaded one, or they are gone, which a checkpoint that is due finds.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_batch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_epoch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_iteration_end(ckpt_saver *s, const ckpt_timestamp *t);
@@ -49424,6 +49426,8 @@ struct ckpt_saver {
     ckpt_timestamp       origin;        // what was resumed from
     ckpt_timestamp       since;         // of the last event of the interval's kind; not met: none was since a beginning here
     bool                 has_previous, met, checked, resumed;
+    ckpt__error_record   refused;       // why the run's first step was: the folder, or a store, is another's; CKPT_OK: it was not
+    ckpt_timestamp       refused_at;    // that step
     bool                 over;          // what was resumed from was the end of the training, or behind it
     bool                 run_given;     // run_name was not made up
     bool                 was_due;       // at some event
@@ -52542,18 +52546,35 @@ static void ckpt__saver_set_discounted_aside(ckpt_saver *s) {
     ckpt__error_last = kept;
 }
 
+// Are folder and stores free for a run that is at t?
+static ckpt_err ckpt__saver_check_free(ckpt_saver *s, const ckpt_timestamp *t) {
+    ckpt_name_desc d = ckpt__saver_name_desc(s, t);
+    ckpt_err e = ckpt__time_check(t);
+    ckpt__saver_enter(s);
+    if (e == CKPT_OK) e = ckpt__saver_check_conflicts(s->root, s->filename, &d, &s->index, &s->allocator);
+    ckpt__saver_leave(s);
+    for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_check_newest(s, &s->remotes[i], &d);
+    return e;
+}
+
+// The same of a run whose first step is t. One that was refused is judged by the step that was: else it would only have to come
+// past what is there, and two histories would mix. looks: something is to be saved; before that the folder is not asked again.
+static ckpt_err ckpt__saver_check_begin(ckpt_saver *s, const ckpt_timestamp *t, bool looks) {
+    bool again = s->refused.code != CKPT_OK;
+    if (again && !looks) return ckpt__error_put(&s->refused);
+    ckpt_err e = again ? ckpt__saver_check_free(s, &s->refused_at) : CKPT_OK;
+    if (e == CKPT_OK) e = ckpt__saver_check_free(s, t);
+    if (e != CKPT_EXISTS) return e;
+    s->refused = ckpt__error_last;
+    if (!again) s->refused_at = *t;
+    return e;
+}
+
 // Before the first checkpoint: is the folder free for this run? A resumed run has looked already. From elsewhere nobody can tell,
 // and what has the same names there is another run's.
-static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
+static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t, bool looks) {
     ckpt_err e = s->writes || s->leads ? ckpt__saver_check_place(s) : CKPT_OK;
-    if (e == CKPT_OK && s->leads && !s->overwrite && !s->resumed) {
-        ckpt_name_desc d = ckpt__saver_name_desc(s, t);
-        e = ckpt__time_check(t);
-        ckpt__saver_enter(s);
-        if (e == CKPT_OK) e = ckpt__saver_check_conflicts(s->root, s->filename, &d, &s->index, &s->allocator);
-        ckpt__saver_leave(s);
-        for (int i = 0; i < s->remote_count && e == CKPT_OK; i++) e = ckpt__saver_check_newest(s, &s->remotes[i], &d);
-    }
+    if (e == CKPT_OK && s->leads && !s->overwrite && !s->resumed) e = ckpt__saver_check_begin(s, t, looks);
     if (e != CKPT_OK) {
         ckpt__saver_note_failure(s, false);
         return e;
@@ -52568,7 +52589,7 @@ static ckpt_err ckpt__saver_first(ckpt_saver *s, const ckpt_timestamp *t) {
 // Saves where this rank does.
 static ckpt_err ckpt__saver_save(ckpt_saver *s, const ckpt_timestamp *t) {
     ckpt__saver_warn_unfenced(s, t);
-    ckpt_err e = s->checked ? CKPT_OK : ckpt__saver_first(s, t);
+    ckpt_err e = s->checked ? CKPT_OK : ckpt__saver_first(s, t, true);
     if (e == CKPT_OK && s->writes) e = ckpt__saver_snapshot(s, t);
     if (e == CKPT_OK) s->last = *t;
     s->closing = 0;
@@ -52612,7 +52633,7 @@ static ckpt_err ckpt__saver_act(ckpt_saver *s, const ckpt_timestamp *t, bool due
     (void)ckpt__saver_fence(s);
     ckpt__saver_report(s);
     ckpt__saver_report_uploads(s);
-    if (!s->checked) e = ckpt__saver_first(s, t);
+    if (!s->checked) e = ckpt__saver_first(s, t, due || ckpt__os_flag_get(&s->shared->requested) != 0);
     if (e != CKPT_OK) return e;
     bool asked = ckpt__os_flag_swap(&s->shared->requested, 0) != 0;
     if ((due || asked) && !ckpt__saver_has_saved(s, t)) e = ckpt__saver_save(s, t);
@@ -60006,7 +60027,7 @@ static ckpt_err ckpt__crew_make(ckpt_saver *s, const ckpt_timestamp *t, const in
     if (s->pending.active) return before;
     ckpt__error_take(&first);
     if (!s->checked) {
-        e = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, &moment));
+        e = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, &moment, true));
         s->checked = e == CKPT_OK;
     }
     if (e == CKPT_OK && s->layout == CKPT__SAVER_WHOLE) {
@@ -60077,7 +60098,7 @@ static ckpt_err ckpt__crew_act(ckpt_saver *s, const ckpt_timestamp *t, const ckp
     bool asked = w[CKPT__CREW_ASKED] != 0, due = w[CKPT__CREW_DUE] != 0, moved = w[CKPT__CREW_MOVED] != 0;
     bool always = say->call == CKPT__CREW_SAVE;
     if (s->crew.broken.code == CKPT_OK && !s->checked && !always) {
-        ckpt_err free = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, t));
+        ckpt_err free = ckpt__ranks_share_long(&s->crew, ckpt__saver_first(s, t, due || asked));
         s->checked = free == CKPT_OK;
         if (free != CKPT_OK) ckpt__crew_leave_untold(s, &first);
         if (free != CKPT_OK) return ckpt__crew_note(s, free);

@@ -913,6 +913,42 @@ static void test_deletion_is_not_felt(void **state) {
     run_end(r);
 }
 
+// A run from scratch in a folder that has another's checkpoints is refused for good, and not only until it comes past them: two histories
+// would mix. Not where they are gone, nor where it has resumed, or has begun behind them.
+static void test_refused_for_good(void **state) {
+    (void)state;
+    for (int how = 0; how < 6; how++) {
+        const char *dir = util_temp_dir();
+        run *r = run_new(dir);
+        ckpt_timestamp t = at_batch(0);
+        run_open(r);
+        for (int i = 10; i <= 30; i += 10) run_save(r, i);
+        run_end(r);
+        r = run_new(dir);
+        r->d.save_interval = how == 1 ? "1ba" : "50ba";
+        r->d.num_checkpoints_to_keep = 1;
+        r->d.overwrite = how == 5;
+        run_open(r);
+        for (int i = how == 4 ? 31 : 1; i <= 100; i++) {
+            t = at_batch(i);
+            run_set(r, i);
+            if (how == 2 && i == 40) for (int k = 10; k <= 30; k += 10) assert_int_equal(unlink(util_join(dir, util_fmt("ba%d.pt", k))), 0);
+            bool refused = how < 2 || (how == 2 && i < 50) || (how == 3 && i <= 40);
+            assert_int_equal(ckpt_saver_batch_end(r->s, &t), refused ? CKPT_EXISTS : CKPT_OK);
+            if (refused) assert_non_null(strstr(ckpt_last_error(), "is of a later time than this run (its batch is "));
+            if (refused && i % 20 == 0) assert_int_equal(ckpt_saver_save(r->s, &t), CKPT_EXISTS);
+            if (how == 3 && i == 40) {
+                ok(ckpt_saver_resume(r->s, &t));
+                run_check(r, 30);
+            }
+        }
+        assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_OK);
+        r->s = NULL;
+        assert_string_equal(names_in(dir), how < 2 ? "ba10.pt ba20.pt ba30.pt latest.pt" : "ba100.pt latest.pt");
+        ckpt_state_free(&r->st);
+    }
+}
+
 //-- repaired defects (SPEC 10) ----------------------------------------------------
 
 // 1: a constant name with rotation keeps the newest checkpoint.
@@ -3270,7 +3306,7 @@ int main(void) {
         cmocka_unit_test(test_layout_cases),
         cmocka_unit_test(test_state_cases),
         cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded), cmocka_unit_test(test_ignored_own),
-        cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
+        cmocka_unit_test(test_refused_for_good), cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
         cmocka_unit_test(test_callback_decides), cmocka_unit_test(test_past_the_end), cmocka_unit_test(test_past_the_end_of_an_epoch),
         cmocka_unit_test(test_not_twice), cmocka_unit_test(test_not_twice_by_hand), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),
         cmocka_unit_test(test_order_of_events),
