@@ -1011,7 +1011,9 @@ typedef struct ckpt_saver_desc {
                                                 // may have them; libcloud:// has its settings behind '?')
     const char        *filename;                // default "ep{epoch}-ba{batch}-rank{rank}.pt"; may hold sub-folders;
                                                 // the variables of ckpt_format_name (there is no {iteration}); with none
-                                                // that changes each save replaces the one before (a WARN unless one is kept)
+                                                // that changes each save replaces the one before (a WARN unless one is kept).
+                                                // CKPT_ARG, of the other names too: one that has a control character, or
+                                                // would have more than 255 bytes between two slashes, once it is filled in
     const char        *remote_file_name;        // template of object names; default: folder's path and filename;
                                                 // CKPT_NONE: nothing is uploaded
     const char        *latest_filename;         // default "latest-rank{rank}.pt"; CKPT_NONE: no link. Two savers whose links are
@@ -1154,9 +1156,9 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL)
 // gets its timestamp. All that is bound is loaded, also what weights_only and ignore_keys leave out of this saver's own saves: as
 // in Composer, they are not for the load. Of that some may be missing, with a WARN, and it stays as it is. A damaged
-// one is left where it is, reported to the logger, and the next older one is tried. From then on the saver owns the folder's checkpoints: it rotates them and goes on where they end. A
-// checkpoint file that lies where the latest link belongs (a copy made by hand) gets the name of its time
-// first.
+// one is left where it is, reported to the logger, and the next older one is tried. From then on the saver owns the folder's
+// checkpoints: it rotates them and goes on where they end. A checkpoint file that lies where the latest link belongs (a copy made
+// by hand) gets the name of its time first.
 // With destinations their .symlink objects are asked as well: a checkpoint there that is newer than all that is local
 // is fetched into the folder, entered in the index and loaded; so a machine that has nothing resumes too. One that
 // does not verify is passed over, and then the bucket is listed for older ones, as it is where there is no .symlink: it may have
@@ -49623,8 +49625,35 @@ static void ckpt__saver_warn_unfilled(const ckpt_saver *s, const char *what, con
                         format, text);
 }
 
+// The first control character of a text, 0: none.
+static unsigned char ckpt__saver_control(const char *text) {
+    const unsigned char *p = (const unsigned char *)text;
+    while (*p >= 0x20 && *p != 0x7F) p++;
+    return *p;
+}
+
+// Refuses a name that no store and no folder takes, or that no link could lead to: the text of a link is one line. `given`: what
+// stands in the field called `what`, NULL: nothing; the name has more of folder and run in it, perhaps. It gets `ending`.
+static ckpt_err ckpt__saver_check_levels(const ckpt_saver *s, const char *what, const char *given, const char *name,
+                                         const char *ending) {
+    unsigned char c = ckpt__saver_control(name);
+    bool own = given != NULL && ckpt__saver_control(given) != 0;
+    if (c != 0)
+        return ckpt__error_set(CKPT_ARG, "%s has a control character, 0x%02X: of that no name of a checkpoint is made, as a link "
+                               "to it could not be read", own ? what : ckpt__saver_control(s->run_name) != 0 ? "run_name" : "folder",
+                               (unsigned)c);
+    for (const char *p = name; *p != 0; p += strspn(p, "/")) {
+        size_t n = strcspn(p, "/"), all = n + (p[n] == 0 ? strlen(ending) : 0);
+        if (all > CKPT__INDEX_LEVEL_MAX)
+            return ckpt__error_set(CKPT_ARG, "%s gives a name of %zu bytes, and no folder has one of more than %d", what, all,
+                                   (int)CKPT__INDEX_LEVEL_MAX);
+        p += n;
+    }
+    return CKPT_OK;
+}
+
 // Refuses a latest name that is, or could become, the name of a checkpoint: the link would replace the file.
-static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
+static ckpt_err ckpt__saver_check_latest(ckpt_saver *s, const char *given) {
     ckpt__buf a, b;
     ckpt__buf_init(&a, &s->allocator);
     ckpt__buf_init(&b, &s->allocator);
@@ -49635,6 +49664,7 @@ static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
     ckpt_err e = ckpt__saver_varies(s, s->latest, &s->latest_varies);
     if (e == CKPT_OK) e = ckpt__saver_format(s, &a, s->filename, &t);
     if (e == CKPT_OK) e = ckpt__saver_format(s, &b, s->latest, &t);
+    if (e == CKPT_OK) e = ckpt__saver_check_levels(s, "latest_filename", given, ckpt__buf_cstr(&b), "");
     if (e == CKPT_OK) {
         ckpt_name_desc d = ckpt__saver_name_desc(s, NULL);
         e = ckpt__name_match(s->filename, &d, ckpt__buf_cstr(&b), &matches, &found);
@@ -49664,13 +49694,14 @@ static ckpt_err ckpt__saver_check_latest(ckpt_saver *s) {
 }
 
 // Checks what the file template makes: a name inside the folder, a kind of file that can be written on this machine.
-static ckpt_err ckpt__saver_check_filename(ckpt_saver *s) {
+static ckpt_err ckpt__saver_check_filename(ckpt_saver *s, const char *what, const char *given) {
     ckpt__buf name;
     ckpt__buf_init(&name, &s->allocator);
     ckpt_timestamp t = ckpt__saver_sample_time(1);
     ckpt__file_format format;
     ckpt_err e = ckpt__saver_format(s, &name, s->filename, &t);
     const char *text = ckpt__buf_cstr(&name);
+    if (e == CKPT_OK) e = ckpt__saver_check_levels(s, what, given, text, "");
     if (e == CKPT_OK && !ckpt__txt_utf8(text, name.len)) e = ckpt__error_set(CKPT_ARG, "filename '%s' is not UTF-8", text);
     if (e == CKPT_OK && !ckpt__index_name_ok(text))
         e = ckpt__error_set(CKPT_ARG, "filename '%s' gives '%s': a checkpoint needs a name inside its folder, without '..', and "
@@ -52848,14 +52879,17 @@ static ckpt_err ckpt__saver_remote_template(ckpt_saver *s, char **out, const cha
     return e;
 }
 
-// Does a template of names in stores make names that stores take, of a kind of file that can be read again?
-static ckpt_err ckpt__saver_check_remote(const ckpt_saver *s, const char *what, const char *format, bool used) {
+// Does a template of names in stores make names that stores take, of a kind of file that can be read again? A link's have an
+// `ending`.
+static ckpt_err ckpt__saver_check_remote(const ckpt_saver *s, const char *what, const char *given, const char *format,
+                                         const char *ending, bool used) {
     ckpt__buf name;
     ckpt__file_format kind;
     ckpt__buf_init(&name, &s->allocator);
     ckpt_timestamp t = ckpt__saver_sample_time(1);
     ckpt_err e = ckpt__saver_format(s, &name, format, &t);
     const char *text = ckpt__buf_cstr(&name);
+    if (e == CKPT_OK && used) e = ckpt__saver_check_levels(s, what, given, text, ending);
     if (e == CKPT_OK) e = ckpt__error_prefix(ckpt__file_format_of(text, &kind), "%s", what);
     if (e == CKPT_OK && used && (!ckpt__index_name_ok(text) || !ckpt__txt_utf8(text, name.len)))
         e = ckpt__error_set(CKPT_ARG, "%s '%s' gives '%s': an object needs a name below its bucket, UTF-8, without '..'", what,
@@ -52870,9 +52904,11 @@ static ckpt_err ckpt__saver_set_remote_names(ckpt_saver *s, const ckpt_saver_des
     ckpt_err e = ckpt__saver_remote_template(s, &s->remote_name, d->remote_file_name, folder, filename);
     if (e == CKPT_OK && (d->latest_remote_file_name != NULL || latest[strspn(latest, "/")] != 0))
         e = ckpt__saver_remote_template(s, &s->remote_latest, d->latest_remote_file_name, folder, latest);
-    if (e == CKPT_OK && s->remote_name != NULL) e = ckpt__saver_check_remote(s, "remote_file_name", s->remote_name, used);
+    if (e == CKPT_OK && s->remote_name != NULL)
+        e = ckpt__saver_check_remote(s, "remote_file_name", d->remote_file_name, s->remote_name, "", used);
     if (e == CKPT_OK && s->remote_latest != NULL) {
-        e = ckpt__saver_check_remote(s, "latest_remote_file_name", s->remote_latest, used);
+        e = ckpt__saver_check_remote(s, "latest_remote_file_name", d->latest_remote_file_name, s->remote_latest, ".symlink",
+                                     used);
         if (e == CKPT_OK) e = ckpt__saver_varies(s, s->remote_latest, &s->remote_varies);
     }
     return e;
@@ -52890,7 +52926,9 @@ static ckpt_err ckpt__saver_set_local_names(ckpt_saver *s, const ckpt_saver_desc
     size_t rest = 0;
     ckpt_err e = ckpt__saver_split_folder(s, folder, &rest);
     if (e == CKPT_OK) ckpt__saver_warn_unfilled(s, "folder", folder, s->root);
-    if (s->layout == CKPT__SAVER_SHARDED) {         // each rank its folder; below it all names are rank 0's
+    bool sharded = s->layout == CKPT__SAVER_SHARDED;
+    const char *what = sharded ? "sharded_prefix_dir" : "filename", *stands = sharded ? d->sharded_prefix_dir : d->filename;
+    if (sharded) {         // each rank its folder; below it all names are rank 0's
         s->named.rank = s->named.local_rank = s->named.node_rank = 0;
         if (e == CKPT_OK) e = ckpt__saver_set_ending(s, filename);
         if (e == CKPT_OK) e = ckpt__saver_shard_template(d, filename, &name[0]);
@@ -52910,7 +52948,7 @@ static ckpt_err ckpt__saver_set_local_names(ckpt_saver *s, const ckpt_saver_desc
     }
     for (int i = 0; i < 4 && e == CKPT_OK; i++) e = name[i].err;
     if (e == CKPT_OK) e = ckpt__saver_template(s, &s->filename, folder + rest, filename);
-    if (e == CKPT_OK) e = ckpt__saver_check_filename(s);
+    if (e == CKPT_OK) e = ckpt__saver_check_filename(s, what, stands);
     bool varies = true;
     if (e == CKPT_OK && s->layout != CKPT__SAVER_WHOLE) e = ckpt__saver_varies(s, s->filename, &varies);
     if (e == CKPT_OK && !varies)
@@ -52919,7 +52957,7 @@ static ckpt_err ckpt__saver_set_local_names(ckpt_saver *s, const ckpt_saver_desc
                             "would be no checkpoint; add {batch} or {epoch}", s->filename);
     if (e == CKPT_OK && latest[strspn(latest, "/")] != 0) {
         e = ckpt__saver_template(s, &s->latest, folder + rest, latest);
-        if (e == CKPT_OK) e = ckpt__saver_check_latest(s);
+        if (e == CKPT_OK) e = ckpt__saver_check_latest(s, d->latest_filename);
     }
     if (e == CKPT_OK) e = ckpt__saver_set_remote_names(s, &own, given, filename, latest);
     for (int i = 0; i < 4; i++) ckpt__buf_free(&name[i]);

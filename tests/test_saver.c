@@ -913,6 +913,66 @@ static void test_deletion_is_not_felt(void **state) {
     run_end(r);
 }
 
+// What no link could lead to, as its text is one line, and what no folder or store can hold, is refused before there is something to lose.
+// Where the folder lies is nobody's business but this machine's.
+static void test_names_that_cannot_be(void **state) {
+    (void)state;
+    const char *dir = util_temp_dir(), *store = util_fmt("file://%s/store/%%s", dir), *x = util_fmt("%0250d", 0), *y = util_fmt("%0300d", 0);
+    static const char control[] = "has a control character, 0x0D";
+    enum { STORE = 1, SHARDED = 2 };
+    const struct { int how; const char *run, *folder, *file, *latest, *remote, *remote_latest, *prefix, *field, *why; } rows[] = {
+        { 0, "r",   "f",            "ba{batch}\r.pt", NULL, NULL, NULL, NULL, "filename", control },
+        { 0, "r",   "f",            "a\r/ba{batch}.pt", NULL, NULL, NULL, NULL, "filename", control },
+        { 0, "r\r", "f",            "ba{batch}-{run_name}.pt", NULL, NULL, NULL, NULL, "run_name", control },
+        { 0, "r",   "f",            "ba{batch}.pt", "latest\r.pt", NULL, NULL, NULL, "latest_filename", control },
+        { 0, "r\r", "f",            "ba{batch}.pt", "{run_name}.pt", NULL, NULL, NULL, "run_name", control },
+        { 0, "r",   "f/ep{epoch}\r", "ba{batch}.pt", NULL, NULL, NULL, NULL, "folder", control },
+        { 0, "r\r", "{run_name}",   "ba{batch}.pt", NULL, NULL, NULL, NULL, NULL, NULL },
+        { 0, "r",   "f\r",          "ba{batch}.pt", NULL, "x\r{batch}.pt", NULL, NULL, NULL, NULL },      // goes nowhere
+        { 0, "r",   "f",            "ba{batch}.pt", NULL, NULL, NULL, NULL, NULL, NULL },
+        { STORE, "r\r", "{run_name}", "ba{batch}.pt", NULL, NULL, NULL, NULL, "run_name", control },
+        { STORE, "r", "f%0D",       "ba{batch}.pt", NULL, NULL, NULL, NULL, "folder", control },
+        { STORE, "r", "f",          "ba{batch}.pt", NULL, "x\r{batch}.pt", NULL, NULL, "remote_file_name", control },
+        { STORE, "r", "f",          "ba{batch}.pt", NULL, NULL, "x\r", NULL, "latest_remote_file_name", control },
+        { STORE, "r", "f",          "ba{batch}.pt", NULL, "x\x7F{batch}.pt", NULL, NULL, "remote_file_name", "0x7F" },
+        { SHARDED, "r", "f",        NULL, NULL, NULL, NULL, "ba{batch}\r", "sharded_prefix_dir", control },
+        { 0, "r",   "f", util_fmt("%s{batch:02}.pt", x), NULL, NULL, NULL, NULL, NULL, NULL },
+        { 0, "r",   "f", util_fmt("%s{batch:03}.pt", x), NULL, NULL, NULL, NULL, "filename", "a name of 256 bytes" },
+        { 0, "r",   "f", util_fmt("%s/ba{batch}.pt", y), NULL, NULL, NULL, NULL, "filename", "a name of 300 bytes" },
+        { 0, "r",   "f", "ba{batch}.pt", y, NULL, NULL, NULL, "latest_filename", "a name of 300 bytes" },
+        { SHARDED, "r", "f", NULL, NULL, NULL, NULL, util_fmt("%s{batch}", y), "sharded_prefix_dir", "a name of 301 bytes" },
+        { STORE, "r", "f", "ba{batch}.pt", NULL, util_fmt("%s-{batch}.pt", x), NULL, NULL, NULL, NULL },
+        { STORE, "r", "f", "ba{batch}.pt", NULL, util_fmt("%s/{batch}.pt", y), NULL, NULL, "remote_file_name", "a name of 300 bytes" },
+        { STORE, "r", "f", "ba{batch}.pt", NULL, NULL, x, NULL, "latest_remote_file_name", "a name of 258 bytes" },
+    };
+    char cwd[600];
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    assert_int_equal(chdir(dir), 0);
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        run *r = run_new(".");
+        r->d.run_name = rows[i].run;
+        r->d.folder = (rows[i].how & STORE) != 0 ? util_fmt(store, rows[i].folder) : rows[i].folder;
+        r->d.filename = rows[i].file;
+        r->d.latest_filename = rows[i].latest;
+        r->d.remote_file_name = rows[i].remote;
+        r->d.latest_remote_file_name = rows[i].remote_latest;
+        r->d.sharded = (rows[i].how & SHARDED) != 0;
+        r->d.sharded_prefix_dir = rows[i].prefix;
+        ckpt_err e = ckpt_saver_open(&r->s, &r->d);
+        bool refused = e == CKPT_ARG && rows[i].why != NULL && strstr(ckpt_last_error(), util_fmt("%s ", rows[i].field)) != NULL &&
+                       strstr(ckpt_last_error(), rows[i].why) != NULL && strpbrk(ckpt_last_error(), "\r\x7F") == NULL;
+        if (rows[i].field == NULL ? e != CKPT_OK : !refused) fail_msg("row %d: %s: %s", i, ckpt_err_name(e), e != CKPT_OK ? ckpt_last_error() : "");
+        if (e == CKPT_OK) {
+            run_save(r, 1);
+            ok(ckpt_saver_wait(r->s, 0));
+            ok(ckpt_saver_resume(r->s, NULL));
+            ok(ckpt_saver_close(r->s, 0));
+        }
+        ckpt_state_free(&r->st);
+    }
+    assert_int_equal(chdir(cwd), 0);
+}
+
 // A run from scratch in a folder that has another's checkpoints is refused for good, and not only until it comes past them: two histories
 // would mix. Not where they are gone, nor where it has resumed, or has begun behind them.
 static void test_refused_for_good(void **state) {
@@ -3306,7 +3366,8 @@ int main(void) {
         cmocka_unit_test(test_layout_cases),
         cmocka_unit_test(test_state_cases),
         cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded), cmocka_unit_test(test_ignored_own),
-        cmocka_unit_test(test_refused_for_good), cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
+        cmocka_unit_test(test_refused_for_good), cmocka_unit_test(test_names_that_cannot_be),
+        cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
         cmocka_unit_test(test_callback_decides), cmocka_unit_test(test_past_the_end), cmocka_unit_test(test_past_the_end_of_an_epoch),
         cmocka_unit_test(test_not_twice), cmocka_unit_test(test_not_twice_by_hand), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),
         cmocka_unit_test(test_order_of_events),
