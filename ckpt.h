@@ -970,6 +970,7 @@ CKPT__DECL void     ckpt_file_close(ckpt_file *f);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_file(const char *path_or_uri, const char *destination, bool overwrite);
 // Writes a text file that names `target`, for ckpt_get_file and ckpt_load to follow. path must end in
 // ".symlink" (CKPT_ARG) and must not exist (CKPT_EXISTS). CKPT_ARG: a target that is empty, or not one line of UTF-8.
+// CKPT_UNSUPPORTED: path is a URI.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_create_symlink_file(const char *target, const char *path);
 // CKPT_EXISTS when the folder or a folder below it holds a file, hidden ones not counted. A missing folder is
 // empty. CKPT_UNSUPPORTED, here and in what follows: a URI.
@@ -49637,11 +49638,11 @@ static unsigned char ckpt__saver_control(const char *text) {
 static ckpt_err ckpt__saver_check_levels(const ckpt_saver *s, const char *what, const char *given, const char *name,
                                          const char *ending) {
     unsigned char c = ckpt__saver_control(name);
-    bool own = given != NULL && ckpt__saver_control(given) != 0;
+    const char *field = ckpt__saver_control(s->run_name) != 0 ? "run_name" : "folder";
+    if (given != NULL && ckpt__saver_control(given) != 0) field = what;
     if (c != 0)
-        return ckpt__error_set(CKPT_ARG, "%s has a control character, 0x%02X: of that no name of a checkpoint is made, as a link "
-                               "to it could not be read", own ? what : ckpt__saver_control(s->run_name) != 0 ? "run_name" : "folder",
-                               (unsigned)c);
+        return ckpt__error_set(CKPT_ARG, "%s has a control character, 0x%02X: no name of a checkpoint may, as a link to it could "
+                               "not be read", field, (unsigned)c);
     for (const char *p = name; *p != 0; p += strspn(p, "/")) {
         size_t n = strcspn(p, "/"), all = n + (p[n] == 0 ? strlen(ending) : 0);
         if (all > CKPT__INDEX_LEVEL_MAX)
@@ -56302,6 +56303,8 @@ static ckpt_err ckpt__loader_check_empty(const char *folder) {
 static ckpt_err ckpt__loader_create_symlink(const char *target, const char *path) {
     ckpt_allocator a = { NULL, NULL };
     size_t n = strlen(target);
+    ckpt_err e = ckpt__loader_check_local(path);
+    if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot make the link");
     if (!ckpt__txt_ends(path, ".symlink")) return ckpt__error_set(CKPT_ARG, "'%s' does not end in .symlink", path);
     if (strspn(target, " \t\r\n") == n || !ckpt__loader_is_line(target, n))
         return ckpt__error_set(CKPT_ARG, "cannot make %s: its target must be one line of UTF-8, of up to %d bytes, the path of a "

@@ -290,6 +290,10 @@ static void test_get_file(void **unused) {
 
 static void test_create_symlink_file(void **unused) {
     (void)unused;
+    assert_int_equal(chdir(util_temp_dir()), 0);
+    assert_int_equal(ckpt_create_symlink_file("ep1.pt", "s3://bucket/run/latest.pt.symlink"), CKPT_UNSUPPORTED);
+    expect_sentence("s3://bucket/run/latest.pt.symlink is a URI, and only a local path will do here");
+    assert_string_equal(util_list("."), "");
     util_table t = cases_tsv("create_symlink_file.tsv");
     int left = 0;
     for (int row = 0; row < t.rows; row++) {

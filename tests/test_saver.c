@@ -1002,7 +1002,7 @@ static void test_refused_for_good(void **state) {
                 run_check(r, 30);
             }
         }
-        assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_OK);
+        assert_int_equal(ckpt_saver_close(r->s, 0), how < 2 ? CKPT_EXISTS : CKPT_OK);
         r->s = NULL;
         assert_string_equal(names_in(dir), how < 2 ? "ba10.pt ba20.pt ba30.pt latest.pt" : "ba100.pt latest.pt");
         ckpt_state_free(&r->st);
