@@ -13632,7 +13632,7 @@ typedef struct ckpt__codec_writer {
     ckpt_err           err;                 // the first failure
 } ckpt__codec_writer;
 
-// Starts a stream into out_fd, from its current place on.
+// Starts a stream into out_fd, an empty file.
 static ckpt_err ckpt__codec_open(ckpt__codec_writer *w, const ckpt__codec *c, int out_fd, const char *path,
                                  const ckpt_allocator *a) {
     memset(w, 0, sizeof *w);
@@ -13692,6 +13692,22 @@ static ckpt_err ckpt__codec_why(const ckpt__codec_writer *w, ckpt_err e) {
     return e;
 }
 
+// A program of the tool's name may end well and have written nothing, or what nobody can read: the checkpoint would be lost, and
+// rotation take the ones before it.
+static ckpt_err ckpt__codec_check_head(const ckpt__codec_writer *w) {
+    unsigned char head[16];
+    ckpt__os_info info;
+    size_t n = 0;
+    ckpt_err e = ckpt__os_fstat(w->out_fd, &info, w->path);
+    if (e != CKPT_OK || !info.is_file) return e;
+    e = ckpt__os_pread(w->out_fd, head, sizeof head, 0, &n, w->path);
+    if (e != CKPT_OK) return e;
+    if (n == 0) return ckpt__error_set(CKPT_IO, "%s wrote nothing", w->child.tool);
+    const ckpt__codec *found = ckpt__codec_by_magic(head, n);
+    if (found != NULL && strcmp(found->suffix, w->codec->suffix) == 0) return CKPT_OK;
+    return ckpt__error_set(CKPT_IO, "what %s wrote is no .%s stream", w->child.tool, w->codec->suffix);
+}
+
 // Ends a tool. When it is gone already its own words say more than the broken pipe does.
 static ckpt_err ckpt__codec_end_tool(ckpt__codec_writer *w) {
     if (w->feed >= 0) ckpt__os_end_channel(w->feed);
@@ -13735,6 +13751,7 @@ static void ckpt__codec_abort(ckpt__codec_writer *w) {
 static ckpt_err ckpt__codec_finish(ckpt__codec_writer *w) {
     if (w->err == CKPT_OK && w->codec->library != NULL) w->err = ckpt__codec_encode(w, "", 0, true);
     else if (w->err == CKPT_OK) w->err = ckpt__codec_end_tool(w);
+    if (w->err == CKPT_OK && w->codec->library == NULL) w->err = ckpt__codec_check_head(w);
     ckpt__codec_abort(w);
     return w->err;
 }

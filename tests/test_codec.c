@@ -558,7 +558,7 @@ static void test_bad_tools(void **state) {
         { "exit 0", CKPT_IO, CKPT_OK, "before its input did" },
         { "kill -ALRM $$", CKPT_IO, CKPT_NOMEM, "signal 14" },            // from outside, or as good as that
         { "kill -SEGV $$", CKPT_IO, CKPT_IO, "signal 11" },               // its own doing
-        { "kill -TERM $$; kill -USR1 $$; exec cat", CKPT_OK, CKPT_OK, "" }       // for the program, not for its tools
+        { "kill -TERM $$; kill -USR1 $$; printf '(\\265/\\375'; exec cat", CKPT_OK, CKPT_OK, "" }       // for the program, not for its tools
     };
     setenv("LC_ALL", "de_DE.UTF-8", 1);
     setenv("KEPT", "kept", 1);
@@ -656,6 +656,31 @@ static void test_early_stop(void **state) {
             assert_int_equal(decode(&v[k], util_join(dir, "x"), &g), CKPT_CANCELLED);
             assert_string_equal(ckpt_last_error(), "enough");
             ckpt__buf_free(&g.buf);
+        }
+    }
+    assert_no_children();
+}
+
+// A tool that ends well and has written nothing, or something else, has saved nothing.
+static const char *idle_suffix, *idle_says;
+
+static void idle(const char *dir) {
+    ckpt__codec c = by_tool(idle_suffix);
+    expect(encode(&c, util_join(dir, "x"), "hello, hello, hello, hello", 26, 26) == CKPT_IO);
+    expect(strstr(ckpt_last_error(), idle_says) != NULL);
+}
+
+static void test_writes_nothing(void **state) {
+    (void)state;
+    for (int i = 0; i < UTIL_COUNT(suffixes); i++) {
+        for (int copies = 0; copies < 2; copies++) {
+            const char *dir = util_temp_dir();
+            ckpt__codec c = by_tool(suffixes[i]);
+            const char *tool = c.faster != NULL ? c.faster : c.tool;
+            fake(dir, tool, copies ? "cat" : "cat > /dev/null");
+            idle_suffix = suffixes[i];
+            idle_says = copies ? util_fmt("what %s wrote is no .%s stream", tool, suffixes[i]) : util_fmt("%s wrote nothing", tool);
+            with_path(util_fmt("%s:%s", dir, getenv("PATH")), idle, dir);
         }
     }
     assert_no_children();
@@ -829,7 +854,7 @@ static void slow(const char *dir) {
 static void test_hung(void **state) {
     (void)state;
     const char *dir = util_temp_dir();
-    fake(dir, "zstd", "sleep 2; cat");
+    fake(dir, "zstd", "sleep 2; printf '(\\265/\\375'; cat");
     child_hope = 0.5;
     with_path(util_fmt("%s:%s", dir, getenv("PATH")), slow, dir);
 #if defined(__linux__) && !defined(UTIL_TSAN)           // its runtime has a thread of its own, which sleeps and wakes
@@ -902,7 +927,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_what_follows), cmocka_unit_test(test_padding),     cmocka_unit_test(test_large),
         cmocka_unit_test(test_missing_tool),
         cmocka_unit_test(test_bad_tools), cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_short_libraries),   cmocka_unit_test(test_early_stop),   cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_short_libraries),   cmocka_unit_test(test_early_stop),   cmocka_unit_test(test_full_disk), cmocka_unit_test(test_writes_nothing),
         cmocka_unit_test(test_warnings),    cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_forked),
         cmocka_unit_test(test_held),        cmocka_unit_test(test_forgotten_children),
         cmocka_unit_test(test_hung)
