@@ -6448,6 +6448,32 @@ static bool ckpt__time_clock(const char *text, int64_t *seconds) {
     return true;
 }
 
+// What is wrong with a time that ckpt__time_clock has not read; NULL: it is none of hours, minutes and seconds.
+static const char *ckpt__time_clock_fault(ckpt__view v) {
+    bool large = false, sign = false, point = false, apart = false;
+    int last = -1, digits = 0, part;
+    if (v.n == 0 || strchr("hmsHMS", v.p[v.n - 1]) == NULL) return NULL;
+    for (size_t i = 0; i < v.n; i++) {
+        char c = v.p[i], small = (char)ckpt__txt_lower(c);
+        bool digit = ckpt__txt_is_digit(c), mark = c == '.' || c == '-' || c == '+';
+        part = small == 'h' ? 0 : small == 'm' ? 1 : small == 's' ? 2 : -1;
+        if (!digit && !mark && part < 0) return NULL;
+        digits += digit;
+        point = point || c == '.';
+        sign = sign || c == '-' || c == '+';
+        if (part < 0) continue;
+        large = large || c != small;
+        apart = apart || digits == 0 || part <= last;
+        digits = 0;
+        last = part;
+    }
+    if (large) return "hours, minutes and seconds are written with small letters, as in 1h20m";
+    if (sign) return "hours, minutes and seconds have no sign";
+    if (point) return "hours, minutes and seconds are whole numbers: write 30m for half an hour";
+    if (apart) return "hours, minutes and seconds come in this order, each once and after a number";
+    return "it is more seconds than fit into 64 bits";
+}
+
 // A number and a unit, or hours, minutes and seconds. Composer also reads '' as 0 s, '5' as 50 s and '1h5' as 3650 s, and
 // refuses 24h, 90m and 3600s; here a time needs digits and a unit, and any number of hours, minutes or seconds is one.
 static ckpt_err ckpt__time_read(ckpt_time *out, const char *text) {
@@ -6469,6 +6495,8 @@ static ckpt_err ckpt__time_read(ckpt_time *out, const char *text) {
         if (ckpt__time_whole(tidy, &out->value)) return CKPT_OK;
         return ckpt__time_fail(text, "only dur may be a fraction; the other units need a whole number below 2^63");
     }
+    const char *fault = ckpt__time_clock_fault(v);
+    if (fault != NULL) return ckpt__time_fail(text, fault);
     ckpt_unit unit;
     ckpt__view word = { v.p + v.n, 0 };
     while (word.n < v.n && ckpt__txt_lower(word.p[-1]) >= 'a' && ckpt__txt_lower(word.p[-1]) <= 'z') { word.p--; word.n++; }
@@ -6728,7 +6756,10 @@ static bool ckpt__time_share(int64_t max, double fraction, int64_t batches_per_e
 
 static ckpt_err ckpt__time_schedule_dur(ckpt__time_schedule *s, const char *interval, double fraction,
                                         int64_t batches_per_epoch) {
-    if (!ckpt__mem_is_finite(&fraction) || fraction <= 0)
+    if (!ckpt__mem_is_finite(&fraction))
+        return ckpt__error_set(CKPT_ARG, "save_interval '%.100s': a fraction of the training must be a finite number",
+                               interval);
+    if (fraction <= 0)
         return ckpt__error_set(CKPT_ARG, "save_interval '%.100s': a fraction of the training must be more than 0", interval);
     if (s->max == 0)
         return ckpt__error_set(CKPT_ARG, "save_interval '%.100s' is a part of max_duration: set max_duration", interval);
@@ -60340,10 +60371,10 @@ static ckpt_err ckpt__crew_wait(ckpt_saver *s, double timeout_s) {
     return e != CKPT_OK ? e : ckpt__saver_take_failure(s);
 }
 
-// The loop has ended, and at none of its events was a checkpoint due.
+// The loop has ended, and at none of its events was a checkpoint due. Of an interval of 0 that is what was asked for.
 static void ckpt__crew_warn_never(const ckpt_saver *s) {
-    if (!s->has_previous || s->resumed || s->was_due || s->should_save != NULL) return;
-    if (s->schedule.unit == CKPT_SECOND && !s->schedule.off && s->previous.batch > 0 && s->previous.total_wct <= 0)
+    if (!s->has_previous || s->resumed || s->was_due || s->should_save != NULL || s->schedule.off) return;
+    if (s->schedule.unit == CKPT_SECOND && s->previous.batch > 0 && s->previous.total_wct <= 0)
         ckpt__error_log(&s->logger, CKPT_LOG_WARN, "no checkpoint was due at any event: save_interval is in seconds, and those "
                         "of the timestamp, total_wct, are still 0 at batch %lld; tell ckpt_next_batch how long a batch took",
                         (long long)s->previous.batch);

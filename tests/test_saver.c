@@ -1164,8 +1164,8 @@ static void test_forgotten(void **state) {
     ok(ckpt_saver_epoch_end(whole->s, &now));
     run_end(whole);
     assert_null(strstr(whole->log, said));
-    static const char *const intervals[] = { NULL, "500", "30m", "30m", "2ba" };
-    for (int k = 0; k < 5; k++) {
+    static const char *const intervals[] = { NULL, "500", "30m", "30m", "2ba", "0", "0ba" };      // of 0 nothing is due on purpose
+    for (int k = 0; k < 7; k++) {
         run *r = run_new(util_temp_dir());
         r->d.save_interval = intervals[k];
         run_open(r);

@@ -78,6 +78,17 @@ static void test_parse_more(void **state) {
         assert_non_null(strstr(ckpt_last_error(), bad[i]));
         assert_int_equal(t.value, 0x5555555555555555);          // a failure leaves it alone
     }
+    static const struct { const char *text, *says; } said[] = {
+        { "0.5h", "whole numbers" }, { "1.5m", "whole numbers" }, { "-1h", "no sign" }, { "1H", "small letters" }, { "1H20M", "small letters" },
+        { "99999999999999999999h", "more seconds than fit" }, { "9223372036854775807h", "more seconds than fit" }, { "5m1h", "in this order" },
+        { "1s1s", "in this order" }, { "h", "after a number" }, { "5", "does not end in a unit" }, { "5q", "does not end in a unit" },
+        { "2epochs", "the unit is written 'ep'" }, { "1h5", "does not end in a unit" }, { "3batches", "the unit is written 'ba'" },
+    };
+    for (int i = 0; i < UTIL_COUNT(said); i++) {
+        ckpt_time t;
+        assert_int_equal(ckpt_time_parse(&t, said[i].text), CKPT_ARG);
+        if (strstr(ckpt_last_error(), said[i].says) == NULL) fail_msg("%s", ckpt_last_error());
+    }
     ckpt_time t;
     assert_int_equal(ckpt_time_parse(&t, "10epochs"), CKPT_ARG);
     assert_non_null(strstr(ckpt_last_error(), "the unit is written 'ep'"));
@@ -452,7 +463,7 @@ static void test_schedule_errors(void **state) {
         { "", NULL, 0, "save_interval" }, { "1.5", NULL, 0, "save_interval" }, { "x", NULL, 0, "save_interval" },
         { "0.1dur", NULL, 0, "set max_duration" },
         { "0.1dur", "2ep", 0, "batches_per_epoch" }, { "0dur", "2ep", 5, "more than 0" },
-        { "nandur", "2ep", 5, "more than 0" }, { "infdur", "2ep", 5, "more than 0" },
+        { "nandur", "2ep", 5, "must be a finite number" }, { "infdur", "2ep", 5, "must be a finite number" },
         { "1ep", "0ep", 0, "max_duration" }, { "1ep", "-1ep", 0, "max_duration" }, { "1ep", "1dur", 0, "max_duration" },
         { "1ep", "", 0, "max_duration" }
     };
