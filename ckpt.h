@@ -1328,7 +1328,7 @@ typedef struct ckpt_gc_desc {
                                         // has lost; CKPT_ARG when none has one
     bool        damaged;                // delete what was found to be damaged, and is when it is looked at now
                                         // (what cannot be read stays)
-    bool        dry_run;                // report only; takes no right to write
+    bool        dry_run;                // report only; takes no right to write, and a saver may have the folder open
     bool        unfinished_now;         // of unfinished directories also those that were touched within the last hour
     void      (*removed)(const char *name, uint64_t size, void *user); // once per file, or directory of ranks' files
     void       *user;
@@ -63592,9 +63592,11 @@ static ckpt_err ckpt__folder_gc_rank(ckpt_folder *f, int rank, const ckpt_gc_des
     ckpt__buf lock, judged;
     ckpt__folder_change c;
     int fd = -1;
-    // Where ranks have files of their own, what others have was looked at before: who is waited for may delete of it.
-    ckpt_err e = ckpt__folder_lock(f, rank, f->rank_count > 0 ? 0.0 : CKPT__SAVER_PATIENCE, &fd, &lock);
-    if (e == CKPT_AUTH && d->dry_run) e = CKPT_OK;
+    ckpt__buf_init(&lock, &f->allocator);
+    // Where ranks have files of their own, what others have was looked at before: who is waited for may delete of it. Who only
+    // looks is in nobody's way, nor is a saver in his.
+    ckpt_err e = CKPT_OK;
+    if (!d->dry_run) e = ckpt__folder_lock(f, rank, f->rank_count > 0 ? 0.0 : CKPT__SAVER_PATIENCE, &fd, &lock);
     if (e != CKPT_OK) {
         ckpt__buf_free(&lock);
         return e;
