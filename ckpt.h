@@ -689,7 +689,7 @@ typedef struct ckpt_time {
 } ckpt_time;
 
 // Reads "10ep" "500ba" "3e10sp" "1_000tok" "0.1dur" "30sec" "1h20m40s" "90m" (letters of either case in
-// suffixes, as Composer).
+// suffixes, but for h, m and s, as Composer).
 // CKPT_ARG with a sentence that shows the text: no unit, no digits, a fraction of a unit that is counted, an
 // overflow. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_time_parse(ckpt_time *out, const char *text);
@@ -808,7 +808,8 @@ typedef struct ckpt_state {
 } ckpt_state;
 
 // Each binds one name; the name is copied, the data is not and must outlive its use. A bind that fails (a name
-// that is empty, twice, reserved, not UTF-8, or both a value and a level; a NULL address; a shape that
+// that is empty, twice, reserved, not UTF-8, or both a value and a level; that is longer than 16,384 bytes, or has more than
+// 64 levels, or an empty one, as where it begins or ends with '/', or a list's item as its first; a NULL address; a shape that
 // overflows, or a size beyond SIZE_MAX / 2, as the (size_t)-1 of a read() that failed; no memory) is kept in the
 // state and reported by every later save or load with its sentence, so there is nothing to check line by line. What
 // adds up to more than 2^63 bytes in one file is the save's CKPT_ARG.
@@ -849,9 +850,10 @@ CKPT__DECL void ckpt_state_free(ckpt_state *st);
 // .tar.lzma). Missing folders are made.
 // t: stored with it; NULL stores none. Blocks until done; several threads write big states. Any thread, if
 // nobody changes the state.
-// CKPT_ARG, CKPT_NO_SPACE, CKPT_IO, CKPT_AUTH (no permission), CKPT_EXISTS (a file where a folder belongs, or a folder, a
-// device or a pipe of that name, or a link to one), CKPT_NOT_FOUND (an attached file is missing), CKPT_NOMEM, CKPT_UNSUPPORTED
-// (no such compression here, or path is a URI), and what st->copy returned.
+// CKPT_ARG (also for a counter in t that is negative, and a clock that is negative, infinite or NaN), CKPT_NO_SPACE, CKPT_IO
+// (also where a compression tool wrote nothing), CKPT_AUTH (no permission), CKPT_EXISTS (a file where a folder belongs, or a
+// folder, a device or a pipe of that name, or a link to one), CKPT_NOT_FOUND (an attached file is missing), CKPT_NOMEM,
+// CKPT_UNSUPPORTED (no such compression here, or path is a URI), and what st->copy returned.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_save(const char *path, const ckpt_state *st, const ckpt_timestamp *t);
 
 typedef struct ckpt_load_desc {
@@ -905,7 +907,8 @@ typedef struct ckpt_load_desc {
 // up to 8 times, its text taken from the top of the bucket. The file comes down in parallel ranges into a
 // temporary file in TMPDIR (else /tmp), which needs its room and is removed whatever happens, and is then loaded as
 // any other. file:// is read where it lies.
-// CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED; of stores also
+// CKPT_NOT_FOUND, CKPT_CORRUPT, CKPT_MISMATCH, CKPT_ARG, CKPT_IO, CKPT_NOMEM, CKPT_UNSUPPORTED; CKPT_EXISTS, where a folder is
+// in the way of an attached file; of stores also
 // CKPT_AUTH (which is never NOT_FOUND), CKPT_NET, CKPT_TIMEOUT, CKPT_NO_SPACE; and what st->copy returned, but CKPT_CANCELLED
 // where that would be taken for the file's fault (CKPT_IO, _CORRUPT, _NOT_FOUND, _MISMATCH), or the store's (CKPT_AUTH, _NET,
 // _TIMEOUT), as where an attached file cannot be written to where it is bound, and what must be brought here whole cannot be
@@ -1193,7 +1196,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timesta
 // background is returned once, by the next of these calls or by wait, and the saver goes on; the previous
 // checkpoint and `latest` stay as they were. CKPT_EXISTS, from the first call on: the run has not resumed, and the folder, or a
 // store, has a checkpoint of a later time (ckpt_ensure_folder_has_no_conflicting_files). Nothing is saved then, also when the run
-// comes past it: until ckpt_saver_resume has loaded one, or they are gone, which a checkpoint that is due finds.
+// comes past it: until ckpt_saver_resume has loaded one, or they are gone, which a checkpoint that is due finds. CKPT_ARG, of
+// what is to be saved: a counter of the timestamp is negative, or a clock of it negative, infinite or NaN.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_batch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_epoch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_iteration_end(ckpt_saver *s, const ckpt_timestamp *t);
@@ -1374,11 +1378,11 @@ typedef struct ckpt_convert_desc {
 // ranks wrote becomes one file, its pieces joined; with `shards` anything becomes such a directory: tensors are cut into
 // rows, or with `shards_whole` handed out as they come, the rest goes to the first rank's file. Where whole tensors lie in
 // .safetensors, Hugging Face's model.safetensors.index.json is added. What is overwritten counts until the new one does, and
-// stays after a failure. All of `from` is read again once it is copied, before the new one counts: CKPT_CORRUPT where it is
-// damaged, or changed meanwhile, and nothing of the new one is left. CKPT_NOT_FOUND, too, where `from` was removed, or saved
-// again, before all of it was read. CKPT_ARG: it is a file of `from` itself. Of two with `shards` that write into one directory
-// at the same time one ends with CKPT_EXISTS, and takes nothing of the other away; so does one whose new files somebody deletes
-// before it ends.
+// stays after a failure. So `to` may be `from`, where that is one file. All of `from` is read again once it is copied, before the
+// new one counts: CKPT_CORRUPT where it is damaged, or changed meanwhile, and nothing of the new one is left. CKPT_NOT_FOUND, too,
+// where `from` was removed, or saved again, before all of it was read. CKPT_ARG: `to` is the directory of `from` itself, or a file
+// in it. Of two with `shards` that write into one directory at the same time one ends with CKPT_EXISTS, and takes nothing of the
+// other away; so does one whose new files somebody deletes before it ends.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 //------------------------------------------------------------------------------

@@ -996,13 +996,13 @@ static void test_refused_for_good(void **state) {
             bool refused = how < 2 || (how == 2 && i < 50) || (how == 3 && i <= 40);
             assert_int_equal(ckpt_saver_batch_end(r->s, &t), refused ? CKPT_EXISTS : CKPT_OK);
             if (refused) assert_non_null(strstr(ckpt_last_error(), "is of a later time than this run (its batch is "));
-            if (refused && i % 20 == 0) assert_int_equal(ckpt_saver_save(r->s, &t), CKPT_EXISTS);
+            if (refused && i % 20 == 0 && (how != 2 || i < 40)) assert_int_equal(ckpt_saver_save(r->s, &t), CKPT_EXISTS);
             if (how == 3 && i == 40) {
                 ok(ckpt_saver_resume(r->s, &t));
                 run_check(r, 30);
             }
         }
-        assert_int_equal(ckpt_saver_close(r->s, 0), how < 2 ? CKPT_EXISTS : CKPT_OK);
+        assert_int_equal(ckpt_saver_close(r->s, 0), how < 4 ? CKPT_EXISTS : CKPT_OK);       // the first failure of all
         r->s = NULL;
         assert_string_equal(names_in(dir), how < 2 ? "ba10.pt ba20.pt ba30.pt latest.pt" : "ba100.pt latest.pt");
         ckpt_state_free(&r->st);
