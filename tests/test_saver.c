@@ -941,7 +941,7 @@ static void test_names_that_cannot_be(void **state) {
         { 0, "r",   "f", util_fmt("%s/ba{batch}.pt", y), NULL, NULL, NULL, NULL, "filename", "a name of 300 bytes" },
         { 0, "r",   "f", "ba{batch}.pt", y, NULL, NULL, NULL, "latest_filename", "a name of 300 bytes" },
         { SHARDED, "r", "f", NULL, NULL, NULL, NULL, util_fmt("%s{batch}", y), "sharded_prefix_dir", "a name of 301 bytes" },
-        { STORE, "r", "f", "ba{batch}.pt", NULL, util_fmt("%s-{batch}.pt", x), NULL, NULL, NULL, NULL },
+        { STORE, "r", "f", "ba{batch}.pt", NULL, util_fmt("%s/store/%s-{batch}.pt", dir, x), NULL, NULL, NULL, NULL },
         { STORE, "r", "f", "ba{batch}.pt", NULL, util_fmt("%s/{batch}.pt", y), NULL, NULL, "remote_file_name", "a name of 300 bytes" },
         { STORE, "r", "f", "ba{batch}.pt", NULL, NULL, x, NULL, "latest_remote_file_name", "a name of 258 bytes" },
     };
