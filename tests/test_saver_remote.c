@@ -2444,6 +2444,30 @@ static void test_failed_before_it_opened(void **state) {
     bucket_end(b);
 }
 
+// A machine that has nothing, and whose saver saves less than the one before it, resumes all that is in the store.
+static void test_saves_less_elsewhere(void **state) {
+    (void)state;
+    static const char *const globs[] = { "state/step", "state/metrics/*" };
+    for (int k = 0; k < 4; k++) {
+        bucket *b = bucket_new(NULL);
+        for (int life = 0; life < 2; life++) {
+            remote_run m = remote_new(util_temp_dir(), b);
+            m.r->d.sharded = k > 1;
+            m.r->d.weights_only = life == 1 && k % 2 == 0;
+            m.r->d.ignore_keys = globs;
+            m.r->d.ignore_keys_count = life == 1 && k % 2 == 1 ? 2 : 0;
+            run_open(m.r);
+            if (life == 0) save_wait(&m, 10);
+            ckpt_timestamp t = at_batch(0);
+            if (life == 1) ok(ckpt_saver_resume(m.r->s, &t));
+            if (life == 1) assert_int_equal(t.batch, 10);
+            run_check(m.r, 10);
+            remote_end(&m);
+        }
+        bucket_end(b);
+    }
+}
+
 // A process was killed after a file had its name and before the index had its line, and the file does not say which save it is: the number
 // that it is given is none that the ledger has, or it would be taken for what is in the store. What is there by its name is known for that.
 static void test_left_without_a_number(void **state) {
@@ -5453,7 +5477,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_left_and_one_unseen),
         cmocka_unit_test(test_given_up_when_it_was_there), cmocka_unit_test(test_told_in_the_other_order),
         cmocka_unit_test(test_listed_in_order),
-        cmocka_unit_test(test_left_without_a_number), cmocka_unit_test(test_listed_in_another_future), cmocka_unit_test(test_link_leads_to_an_older_one),
+        cmocka_unit_test(test_left_without_a_number),
+        cmocka_unit_test(test_saves_less_elsewhere), cmocka_unit_test(test_listed_in_another_future), cmocka_unit_test(test_link_leads_to_an_older_one),
         cmocka_unit_test(test_best_by_a_new_rule),
         cmocka_unit_test(test_removal_refused), cmocka_unit_test(test_removal_refused_at_each_start), cmocka_unit_test(test_removal_fails_for_one),
         cmocka_unit_test(test_removal_refused_for_some_time), cmocka_unit_test(test_removal_refused_for_another),
