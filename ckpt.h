@@ -38557,7 +38557,7 @@ typedef struct ckpt__send {
     bool                 inherited;     // a dead process's, for whom another's object of the same bytes is as good
     bool                 curable;       // out: it failed, and may have more luck another time, without being sent twice
     bool                 disputed;      // out: there is one of that name, and whose could not be seen
-    bool                 reached;       // out: something of a whole one may have got to the store
+    bool                 reached;       // something of a whole one may have got to the store, in an earlier try or this one
     bool                 amiss;         // out: it failed for the file that is sent, which says nothing of the store
 } ckpt__send;
 
@@ -38918,15 +38918,21 @@ static ckpt_err ckpt__send_ask_abort(ckpt_store *store, const ckpt__store_multi 
     return e;
 }
 
-// A whole one that failed and of which no record is kept: no later run can go on with what a store without parts has of it under
-// a hidden name, and that would stay there for a day. A full disk would stay full. The thread's sentence stays.
-static void ckpt__send_clean_whole(const ckpt__send_job *j) {
+// May a later run go on with what the store has of an upload that failed with e? From a full store it goes, in which it would be
+// in the way of others.
+static bool ckpt__send_resumes(const ckpt__send_job *j, ckpt_err e) {
+    return j->s->record != NULL && j->curable && e != CKPT_NO_SPACE;
+}
+
+// A whole one that failed for good, or of which no record is kept: no later run goes on with what a store without parts has of it
+// under a hidden name, and that would stay there until 'ckpt gc'. The thread's sentence stays.
+static void ckpt__send_clean_whole(const ckpt__send_job *j, ckpt_err e) {
     const ckpt__send *s = j->s;
     const ckpt__store_table *table = s->store->table;
     ckpt__error_record kept;
     ckpt__store_multi m;
     bool hides = table->begin == NULL && table->uploads != NULL && table->abort != NULL;
-    if (!hides || s->record != NULL || s->mark == NULL || !s->reached) return;
+    if (!hides || s->mark == NULL || !s->reached || ckpt__send_resumes(j, e)) return;
     ckpt__error_take(&kept);
     ckpt__retry r = ckpt__send_last_words(&j->retry);
     memset(&m, 0, sizeof m);
@@ -38970,7 +38976,7 @@ static ckpt_err ckpt__send_whole(ckpt__send_job *j) {
     if (s->meter != NULL) ckpt__meter_land(s->meter, 0, e == CKPT_OK ? j->size : 0);
     s->body.amiss = NULL;
     j->curable = e != CKPT_OK && ckpt__send_may_pass(&l.t, e);
-    if (e != CKPT_OK) ckpt__send_clean_whole(j);
+    if (e != CKPT_OK) ckpt__send_clean_whole(j, e);
     // What is there is the file, unless that is known to have changed. One that is watched was looked at when all of it was read.
     bool unseen = e == CKPT_OK && !s->body.watched;
     return unseen && ckpt__send_check_body(&s->body) == CKPT_CORRUPT ? CKPT_CORRUPT : e;
@@ -39293,13 +39299,13 @@ static ckpt_err ckpt__send_abort(ckpt_store *store, const char *name, ckpt__send
     return e;
 }
 
-// After a failure that a later run cannot cure, or that no later run will know of, what the store holds is thrown away; from a
-// full store as well, in which it would be in the way of others. The thread's sentence stays.
+// After a failure that a later run cannot cure, or that no later run will know of, what the store holds is thrown away. The
+// thread's sentence stays.
 static void ckpt__send_clean(ckpt__send_job *j, ckpt_err e) {
     ckpt__send *s = j->s;
     ckpt__error_record kept;
-    bool resumes = s->record != NULL && j->curable && e != CKPT_NO_SPACE;
-    if (j->record->upload_id.len == 0 || resumes) return;
+    if (j->record->upload_id.len == 0) ckpt__send_clean_whole(j, e);
+    if (j->record->upload_id.len == 0 || ckpt__send_resumes(j, e)) return;
     ckpt__error_take(&kept);
     ckpt__retry r = ckpt__send_last_words(&j->retry);
     if (ckpt__send_abort(s->store, s->name, j->record, &r) == CKPT_OK) ckpt__send_remember(j);
@@ -42956,6 +42962,7 @@ static ckpt_err ckpt__uploader_send(ckpt_uploader *u, ckpt__uploader_item *it) {
     s.unsure = it->unsure || (it->adopted && !it->again) || handed_again;       // of a try of our own it is known what it came to
     // The ranks that go on from a checkpoint hand over again what a dead one left, which one of them finds meanwhile.
     s.inherited = it->left || handed_again;
+    s.reached = it->reached || it->left;
     bool over = false, local = e != CKPT_OK;
     it->amiss = local;
     bool again = it->left || it->made != 0 || it->again;    // made by a process that is dead, or handed over again; or has failed

@@ -212,7 +212,8 @@ static void test_store_limits(void **state) {
     world_close(w);
 }
 
-// Of an upload that failed and that nobody keeps a record of, what a store without parts has is thrown away; with a record it stays.
+// Of an upload that failed for good, or that nobody keeps a record of, what a store without parts has is thrown away, as from a full
+// store; with a record of what may go well another time it stays.
 static char given_up[100];
 
 static ckpt_err give_up(ckpt_store *store, const ckpt__store_multi *m) {
@@ -237,18 +238,43 @@ static ckpt_err put_half(ckpt_store *s, const ckpt__store_put *p) {
 
 static void test_nothing_stays(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++) {           // it cannot be cured, it could be, there is a record, it goes well
+    static const ckpt_err codes[] = { CKPT_NO_SPACE, CKPT_NET, CKPT_OK, CKPT_NET, CKPT_NO_SPACE, CKPT_CORRUPT, CKPT_IO };
+    for (int i = 0; i < UTIL_COUNT(codes); i++) {           // the first three without a record
+        bool stays = i == 2 || i == 3;
         world *w = world_open(5000);
         w->s->table.begin = NULL;
         w->s->table.abort = give_up;
         w->s->table.uploads = no_uploads;
-        if (i != 2) w->send.record = NULL;
+        if (i < 3) w->send.record = NULL;
         given_up[0] = 0;
         w->s->table.put = put_half;
-        put_code = i == 3 ? CKPT_OK : i == 1 ? CKPT_NET : CKPT_NO_SPACE;
+        put_code = codes[i];
         assert_int_equal(ckpt__send_run(&w->send), put_code);
-        if (i < 3) expect_sentence("cannot upload run/ep1.pt to scripted://bucket/: half of it");
-        assert_string_equal(given_up, i < 2 ? "run/ep1.pt mark-1 -" : "");
+        if (i != 2) expect_sentence("cannot upload run/ep1.pt to scripted://bucket/: half of it");
+        assert_string_equal(given_up, stays ? "" : "run/ep1.pt mark-1 -");
+        world_close(w);
+    }
+}
+
+// So is what an earlier try or process has got to it of what is refused before it is sent.
+static void test_nothing_stays_unsent(void **state) {
+    (void)state;
+    for (int reached = 0; reached < 2; reached++) {
+        world *w = world_open(5000);
+        w->send.ready = NULL;
+        must(ckpt__send_run(&w->send));
+        int puts = w->s->calls[OP_PUT];
+        w->s->table.begin = NULL;
+        w->s->table.abort = give_up;
+        w->s->table.uploads = no_uploads;
+        given_up[0] = 0;
+        w->send.reached = reached != 0;
+        w->send.overwrite = false;
+        w->send.mark = "mark-2";
+        w->s->store.creates_only = false;
+        assert_int_equal(ckpt__send_run(&w->send), CKPT_EXISTS);
+        assert_int_equal(w->s->calls[OP_PUT], puts);
+        assert_string_equal(given_up, reached != 0 ? "run/ep1.pt mark-2 -" : "");
         world_close(w);
     }
 }
@@ -1326,7 +1352,7 @@ int main(void) {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_side_by_side),
         cmocka_unit_test(test_store_limits),
-        cmocka_unit_test(test_nothing_stays),
+        cmocka_unit_test(test_nothing_stays), cmocka_unit_test(test_nothing_stays_unsent),
         cmocka_unit_test(test_put_again),
         cmocka_unit_test(test_each_once),
         cmocka_unit_test(test_wrong_size),

@@ -339,7 +339,8 @@ static ckpt_err h_abort(ckpt_store *s, const ckpt__store_multi *m) {
     char path[4096];
     (void)s;
     locked_add(&S.aborts);
-    snprintf(path, sizeof path, "%s/%s", hidden_dir, m->upload_id);
+    if (m->upload_id != NULL) snprintf(path, sizeof path, "%s/%s", hidden_dir, m->upload_id);
+    else snprintf(path, sizeof path, "%s/%s.%s", hidden_dir, m->name, m->mark);
     return unlink(path) == 0 ? CKPT_OK : ckpt__error_set(CKPT_NOT_FOUND, "there is no such upload");
 }
 
@@ -1226,6 +1227,42 @@ static void test_half_sent_then_newer(void **state) {
         assert_string_equal(text_of(&w, "n"), "new");
         assert_int_equal(count_hidden(&w), turn < 2);
         assert_int_equal(entries(w.staging, ".upload") + entries(w.staging, ".data"), 0);
+        end_world(&w);
+    }
+}
+
+// What it hides of a file that is refused for good goes: of one that was written to while it was sent, or before the next process or
+// a later try came to it again.
+static void test_half_sent_then_changed(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 3; turn++) {
+        world w;
+        begin_hiding_world(&w);
+        const char *path = big_file(&w, "source", CKPT__UPLOADER_COPIED + 1, 1);
+        int asked = locked_get(&S.asked);
+        hold();
+        assert_int_equal(ckpt_upload_file(w.u, "n", path, true), CKPT_OK);
+        await_count(&S.asked, asked + 1);
+        if (turn == 0) assert_int_equal(truncate(path, CKPT__UPLOADER_COPIED / 2), 0);
+        if (turn == 0) fail_next(1, CKPT_CORRUPT, false);
+        else fail_all("n", CKPT_NET);
+        let_go();
+        assert_int_equal(ckpt_uploader_wait(w.u, 0), turn == 0 ? CKPT_CORRUPT : CKPT_NET);
+        if (turn > 0) {
+            assert_int_equal(count_hidden(&w), 1);
+            fail_all(NULL, CKPT_OK);
+            assert_int_equal(truncate(path, CKPT__UPLOADER_COPIED / 2), 0);
+            if (turn == 1) (void)!close_uploader(&w, 0);
+            if (turn == 1) open_uploader(&w);
+            ckpt__os_mutex_lock(&w.u->lock);
+            if (turn == 2) ckpt__uploader_try_again(w.u, true);
+            ckpt__os_mutex_unlock(&w.u->lock);
+            await_end(&w);
+        }
+        assert_int_equal(count_hidden(&w), 0);
+        assert_int_equal(entries(w.staging, ".upload"), 1);
+        assert_string_equal(util_list(w.bucket), "");
+        (void)!close_uploader(&w, 0);
         end_world(&w);
     }
 }
@@ -5091,7 +5128,8 @@ int main(void) {
         cmocka_unit_test(test_told_at_close),
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_put_after_an_answer),
-        cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_record_stays), cmocka_unit_test(test_half_sent_link),
+        cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_record_stays),
+        cmocka_unit_test(test_half_sent_then_changed), cmocka_unit_test(test_half_sent_link),
         cmocka_unit_test(test_record_of_none_stays), cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_staging_away),
