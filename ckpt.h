@@ -56691,6 +56691,7 @@ typedef struct ckpt__resume_offer {
     int               lender;           // FOLDER: the rank whose folder has the listing, where rank 0's lacks it; else 0
     uint64_t          number;
     ckpt_timestamp    t;
+    bool              timed;            // TARS: `t` is what rank 0's file says, clocks and all
     bool              marked;           // `size` and `mark` tell it from another of its name; `temp` of a FILE is a copy's name
     uint64_t          size;
     uint32_t          mark;
@@ -56812,6 +56813,26 @@ static ckpt_err ckpt__resume_check_world(const ckpt_saver *s, const ckpt_file *f
                            "as many ranks as saved", path, (long long)f->toc.entries[at].i, s->ranks.world_size);
 }
 
+// TARS: is it of the save that rank 0's is of? The number alone does not say it: it goes on from what a machine has noted, and a
+// machine that was used without the others meanwhile has given the next ones to a history of its own. But all ranks' files of a
+// save have rank 0's timestamp, down to its clocks, which no second training repeats. Files of other programs have no number, and
+// may have clocks of their own.
+static ckpt_err ckpt__resume_check_save(const ckpt__resume_offer *offer, const ckpt__index_line *learnt, bool timed,
+                                        const char *path) {
+    bool numbers = offer->number != 0 && learnt->number != 0;
+    if (numbers && offer->number != learnt->number)
+        return ckpt__error_set(CKPT_CORRUPT, "%s is of save %llu, and rank 0's is of save %llu: they do not belong together",
+                               path, (unsigned long long)learnt->number, (unsigned long long)offer->number);
+    if (!timed || !offer->timed) return CKPT_OK;
+    const ckpt_timestamp *a = &offer->t, *b = &learnt->t;
+    bool same = numbers ? ckpt__time_compare(a, b) == 0 && memcmp(&a->total_wct, &b->total_wct, sizeof a->total_wct) == 0
+                        : ckpt__time_same_step(a, b);
+    if (same) return CKPT_OK;
+    return ckpt__error_set(CKPT_CORRUPT, "%s is of batch %lld after %.9g seconds, and rank 0's is of batch %lld after "
+                           "%.9g: they are of two histories of the run, and do not belong together", path, (long long)b->batch,
+                           b->total_wct, (long long)a->batch, a->total_wct);
+}
+
 // Opens one file. *own: this library wrote it. `learnt` gets what the file says of itself. TARS: it fits what is bound, too, of
 // which nothing is written.
 static ckpt_err ckpt__resume_open_file(ckpt_saver *s, const ckpt__resume_offer *offer, const char *path, ckpt_file **out,
@@ -56823,10 +56844,8 @@ static ckpt_err ckpt__resume_open_file(ckpt_saver *s, const ckpt__resume_offer *
     ckpt_err e = ckpt__file_open(&f, path, &s->allocator);
     if (e != CKPT_OK) return e;
     *own = f->toc.own;
-    (void)ckpt__index_describe_file(&s->index, learnt, f);
-    if (tar && offer->number != 0 && learnt->number != 0 && offer->number != learnt->number)
-        e = ckpt__error_set(CKPT_CORRUPT, "%s is of save %llu, and rank 0's is of save %llu: they do not belong together", path,
-                            (unsigned long long)learnt->number, (unsigned long long)offer->number);
+    bool timed = ckpt__index_describe_file(&s->index, learnt, f);
+    if (tar) e = ckpt__resume_check_save(offer, learnt, timed, path);
     if (tar && e == CKPT_OK) e = ckpt__resume_check_world(s, f, path);
     ckpt__resume_options(s, &o, &job, path);
     o.looks = true;
@@ -57229,10 +57248,11 @@ static void ckpt__resume_tar_free(ckpt__resume_tar *tar) {
     ckpt__buf_free(&tar->name);
 }
 
-// The line that this rank's index, or ledger, has of the save of that number, else of that time; -1: none.
+// The line that this rank's index, or ledger, has of the save of that number, else of that time; -1: none. One of that number and
+// another step is of another history of the run.
 static int ckpt__resume_noted(const ckpt__index *ix, const ckpt_timestamp *t, uint64_t number) {
     int at = number != 0 ? ckpt__remote_find(ix, number) : -1;
-    if (at >= 0 && !ix->lines[at].guessed && !ix->lines[at].others) return at;
+    if (at >= 0 && !ix->lines[at].guessed && !ix->lines[at].others && ckpt__time_same_step(&ix->lines[at].t, t)) return at;
     for (size_t i = ix->count; i > 0; i--) {
         const ckpt__index_line *l = &ix->lines[i - 1];
         bool same = number == 0 || l->number == 0 || l->guessed;
@@ -57504,6 +57524,7 @@ static ckpt_err ckpt__resume_ask_file(ckpt_saver *s, ckpt__resume_offer *offer, 
     ckpt_err e = ckpt__resume_open_asked(s, &file, path);
     if (file != NULL && ckpt__index_describe_file(&s->index, &about, file)) {
         offer->t = about.t;
+        offer->timed = true;
         if (about.number != 0) offer->number = about.number;
     }
     ckpt__file_close(file);

@@ -2475,6 +2475,54 @@ static void test_tars_exchanged_nameless(void **state) {
     assert_true(has_exchanged(p.dir, 0) && has_exchanged(p.dir, 1));
 }
 
+// Goes on from what there is, if anything, for p->saves batches of p->number seconds each, by clocks that differ.
+static void go_on_any(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_timestamp t = at_batch(0);
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e == CKPT_OK || e == CKPT_NOT_FOUND);
+        for (int i = 0; i < p->saves; i++) {
+            TR_OK(r, ckpt_saver_fence(m->s));
+            ckpt_next_batch(&t, 1, 0, p->number + 0.1 * r->rank);
+            member_set(m, t.batch);
+            if (i == 1) TR_OK(r, ckpt_saver_save(m->s, &t));
+            TR_OK(r, ckpt_saver_batch_end(m->s, &t));
+        }
+    }
+    member_end(m);
+}
+
+// TARS: a machine that was used alone meanwhile has another history of the run, whose saves have the same numbers, and maybe the same
+// batches: those of the one do not go with those of the other, and what both have is gone on from, if there is any.
+static void test_tars_other_history(void **state) {
+    (void)state;
+    for (int k = 0; k < 9; k++) {
+        bool common = k % 3 > 0, alike = k % 3 == 2;
+        plan p = plan_of(TARS), q = plan_of(TARS);
+        p.apart = q.apart = true;
+        p.snapshot = q.snapshot = modes[k / 3];
+        p.interval = "2ba";
+        p.saves = 2;
+        p.number = 1;
+        if (common) {
+            tr_run(tr_new(2), go_on_any, &p);
+            assert_int_equal(system(util_fmt("cp -a '%s/.' '%s'", p.dir, q.dir)), 0);
+        }
+        p.saves = common ? 4 : 6;
+        tr_run(tr_new(2), go_on_any, &p);       // ba2, ba4, ba6
+        q.interval = alike ? "2ba" : "1ba";
+        q.saves = alike ? 4 : common ? 1 : 3;
+        q.number = 2;
+        tr_run(tr_new(2), go_on_any, &q);       // the same; ba2, ba3; or ba1, ba2, ba3
+        assert_int_equal(system(util_fmt("rm -rf '%s/rank1' && mv '%s/rank1' '%s'", p.dir, q.dir, p.dir)), 0);
+        p.number = 2;
+        p.want = common ? CKPT_OK : CKPT_CORRUPT;
+        tr_run(tr_new(2), load_newest, &p);
+    }
+}
+
 static const char *second(const char *dir, int batch, bool was) {
     return util_join(dir, util_fmt(was ? ".ba%d-rank0.pt.tar.was" : "ba%d-rank0.pt.tar", batch));
 }
@@ -8192,7 +8240,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_exchanged_other_world), cmocka_unit_test(test_tars_exchanged_unseen),
         cmocka_unit_test(test_tars_exchanged_alone), cmocka_unit_test(test_tars_exchanged_back), cmocka_unit_test(test_tars_exchanged_passing),
         cmocka_unit_test(test_tars_exchanged_unasked), cmocka_unit_test(test_tars_exchanged_long),
-        cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_exchanged_gone),
+        cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_other_history), cmocka_unit_test(test_tars_exchanged_gone),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_and_away), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
