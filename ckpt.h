@@ -57551,7 +57551,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t *i, ckpt__resume_walk *w,
     ckpt_err e = path.err;
     ckpt__resume_offer offer;
     ckpt__resume_offer_init(&offer, ckpt__index_is_folder(l->name) ? CKPT__RESUME_FOLDER : CKPT__RESUME_FILE, &s->allocator);
-    offer.number = l->number;
+    offer.number = l->guessed ? 0 : l->number;
     offer.t = l->t;
     ckpt__buf_text(&offer.held[0], l->name);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) {
@@ -57725,7 +57725,7 @@ static ckpt_err ckpt__resume_add_far(ckpt_saver *s, ckpt__resume_walk *w, ckpt__
         bool noted = at >= 0 && f->found.captured != 0;             // else another machine's may be there
         if (noted && info != NULL && !ckpt__resume_is_dated(&f->found))
             noted = !ckpt__resume_differs(info, &r->ledger.lines[at]);
-        f->number = noted ? r->ledger.lines[at].number : 0;
+        f->number = noted && !r->ledger.lines[at].guessed ? r->ledger.lines[at].number : 0;
         f->from = r;
         f->linked = info != NULL;
         f->put = info != NULL ? info->modified : 0;
@@ -58321,7 +58321,7 @@ static int ckpt__resume_next_line(const ckpt_saver *s, const bool *tried, int tu
 // What a leader tells of a checkpoint in its folder; the name follows, with its NUL.
 typedef struct ckpt__resume_loan {
     ckpt_timestamp t;
-    uint64_t       number;
+    uint64_t       number;              // 0: not known, but counted at most
 } ckpt__resume_loan;
 
 // What this rank's folder has for a rank 0 whose folder lacks it. What the run went back from, or is no save of it, is nothing to
@@ -58334,7 +58334,7 @@ static void ckpt__resume_tell_loans(const ckpt_saver *s, ckpt__buf *out) {
         if (l->state == CKPT__INDEX_ABANDONED) continue;
         memset(&loan, 0, sizeof loan);
         loan.t = l->t;
-        loan.number = l->number;
+        loan.number = l->guessed ? 0 : l->number;
         ckpt__buf_add(out, &loan, sizeof loan);
         ckpt__buf_add(out, l->name, strlen(l->name) + 1);
     }

@@ -7329,6 +7329,48 @@ static void test_store_left(void **state) {
     }
 }
 
+// Each rank on the machine of its letter in `with`, with the store upload_to: resumes and goes on for p->saves batches.
+static void go_on_there(tr_rank *r, void *arg) {
+    plan *p = (plan *)arg;
+    member *m = member_new(r, p);
+    ckpt_uploader *u;
+    ckpt_timestamp t = at_batch(0);
+    (void)snprintf(m->folder, sizeof m->folder, "%s/%c", p->dir, ((const char *)p->with)[r->rank]);
+    member_stores(m, &upload_to, &u, 1);
+    m->d.num_checkpoints_to_keep = 0;
+    m->d.num_remote_to_keep = p->keep;
+    if (member_open(m)) {
+        ckpt_err e = ckpt_saver_resume(m->s, &t);
+        TR_CHECK(r, e == CKPT_OK || e == CKPT_NOT_FOUND);
+        TR_CHECK(r, t.batch == p->number);
+        member_check(m, t.batch);
+        for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, t.batch + i));
+    }
+    member_end_stores(m, &u, 1, false);
+}
+
+// Machine D lists the store and counts the numbers of what others have saved there: such a number is no reason to go on from what the
+// folder of another machine has under a higher one, behind what the store's latest names.
+static void test_counted_number_no_reason(void **state) {
+    (void)state;
+    static const struct { const char *where; int from, saves; } rows[] = {
+        { "DD", 0, 4 }, { "CC", 4, 12 }, { "B", 16, 4 }, { "CC", 20, 4 }, { "DD", 24, 0 }, { "DB", 24, 0 }
+    };
+    for (int keep = 0; keep < 4; keep++) {
+        plan p = plan_of(SHARDED);
+        upload_to = bucket_new(NULL);
+        p.interval = "2ba";
+        p.keep = keep;
+        for (int i = 0; i < UTIL_COUNT(rows); i++) {
+            p.with = (void *)(uintptr_t)rows[i].where;
+            p.number = rows[i].from;
+            p.saves = rows[i].saves;
+            tr_run(tr_new((int)strlen(rows[i].where)), go_on_there, &p);
+        }
+        bucket_end(upload_to);
+    }
+}
+
 // The job dies while several wait for a store that is away. The next one publishes those that are to be kept there and whose files
 // are in the folder; the others are nobody's any more: their parts leave the store again, and nothing of them stays in the folder.
 static member *in_flight_new(tr_rank *r, plan *p, ckpt_uploader **u) {
@@ -8240,7 +8282,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_exchanged_other_world), cmocka_unit_test(test_tars_exchanged_unseen),
         cmocka_unit_test(test_tars_exchanged_alone), cmocka_unit_test(test_tars_exchanged_back), cmocka_unit_test(test_tars_exchanged_passing),
         cmocka_unit_test(test_tars_exchanged_unasked), cmocka_unit_test(test_tars_exchanged_long),
-        cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_other_history), cmocka_unit_test(test_tars_exchanged_gone),
+        cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_other_history),
+        cmocka_unit_test(test_counted_number_no_reason), cmocka_unit_test(test_tars_exchanged_gone),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_and_away), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
