@@ -51479,7 +51479,7 @@ static ckpt_err ckpt__saver_link_tar(ckpt_saver *s, ckpt__remote *r, uint64_t nu
     ckpt_err e = ckpt__saver_pack(s, r, &line, NULL, &p);
     if (number <= s->opened) {                                  // another machine may have gone on from it since
         p.item.made = line.saved_at;
-        p.item.wary = false;
+        p.item.wary = line.saved_at <= 0;                       // and a list does not say when it was saved
     }
     if (e == CKPT_OK && p.link.len > 0) {
         p.item.overwrite = true;

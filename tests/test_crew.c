@@ -7329,16 +7329,20 @@ static void test_store_left(void **state) {
     }
 }
 
-// Each rank on the machine of its letter in `with`, with the store upload_to: resumes and goes on for p->saves batches.
+static bucket *upload_there[2];
+
+// Each rank on the machine of its letter in `with`, with p->by stores: resumes and goes on for p->saves batches.
 static void go_on_there(tr_rank *r, void *arg) {
     plan *p = (plan *)arg;
     member *m = member_new(r, p);
-    ckpt_uploader *u;
+    ckpt_uploader *u[2];
     ckpt_timestamp t = at_batch(0);
     (void)snprintf(m->folder, sizeof m->folder, "%s/%c", p->dir, ((const char *)p->with)[r->rank]);
-    member_stores(m, &upload_to, &u, 1);
+    member_stores(m, upload_there, u, p->by);
     m->d.num_checkpoints_to_keep = 0;
     m->d.num_remote_to_keep = p->keep;
+    if (p->how == TARS) m->d.remote_file_name = "run/ba{batch}-rank{rank}.tar";
+    if (p->how == TARS) m->d.latest_remote_file_name = "run/latest-rank{rank}.tar";
     if (member_open(m)) {
         ckpt_err e = ckpt_saver_resume(m->s, &t);
         TR_CHECK(r, e == CKPT_OK || e == CKPT_NOT_FOUND);
@@ -7346,7 +7350,14 @@ static void go_on_there(tr_rank *r, void *arg) {
         member_check(m, t.batch);
         for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, t.batch + i));
     }
-    member_end_stores(m, &u, 1, false);
+    member_end_stores(m, u, p->by, false);
+}
+
+static void go_on_at(plan *p, const char *where, int from, int saves) {
+    p->with = (void *)(uintptr_t)where;
+    p->number = from;
+    p->saves = saves;
+    tr_run(tr_new((int)strlen(where)), go_on_there, p);
 }
 
 // Machine D lists the store and counts the numbers of what others have saved there: such a number is no reason to go on from what the
@@ -7358,17 +7369,32 @@ static void test_counted_number_no_reason(void **state) {
     };
     for (int keep = 0; keep < 4; keep++) {
         plan p = plan_of(SHARDED);
-        upload_to = bucket_new(NULL);
+        upload_there[0] = bucket_new(NULL);
+        p.by = 1;
         p.interval = "2ba";
         p.keep = keep;
-        for (int i = 0; i < UTIL_COUNT(rows); i++) {
-            p.with = (void *)(uintptr_t)rows[i].where;
-            p.number = rows[i].from;
-            p.saves = rows[i].saves;
-            tr_run(tr_new((int)strlen(rows[i].where)), go_on_there, &p);
-        }
-        bucket_end(upload_to);
+        for (int i = 0; i < UTIL_COUNT(rows); i++) go_on_at(&p, rows[i].where, rows[i].from, rows[i].saves);
+        bucket_end(upload_there[0]);
     }
+}
+
+// A machine that knows of a second store's tarballs by its list alone goes on from the first one's, and comes upon the save that all
+// ranks have noted there: the latest of a rank that leads to a later one stays.
+static void test_listed_latest_stays(void **state) {
+    (void)state;
+    plan p = plan_of(TARS);
+    for (int i = 0; i < 2; i++) upload_there[i] = bucket_new_as(NULL, i == 0 ? "A" : "B");
+    p.by = 2;
+    p.interval = "2ba";
+    p.keep = 3;
+    go_on_at(&p, "ABC", 0, 2);
+    go_on_at(&p, "DEF", 2, 4);
+    go_on_at(&p, "GBH", 6, 0);
+    for (int i = 0; i < 6; i++) {
+        const char *link = bucket_path(upload_there[i / 3], util_fmt("run/latest-rank%d.tar.symlink", i % 3));
+        assert_string_equal(slurp(link), util_fmt("run/ba6-rank%d.tar", i % 3));
+    }
+    for (int i = 0; i < 2; i++) bucket_end(upload_there[i]);
 }
 
 // The job dies while several wait for a store that is away. The next one publishes those that are to be kept there and whose files
@@ -8283,7 +8309,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_exchanged_alone), cmocka_unit_test(test_tars_exchanged_back), cmocka_unit_test(test_tars_exchanged_passing),
         cmocka_unit_test(test_tars_exchanged_unasked), cmocka_unit_test(test_tars_exchanged_long),
         cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_other_history),
-        cmocka_unit_test(test_counted_number_no_reason), cmocka_unit_test(test_tars_exchanged_gone),
+        cmocka_unit_test(test_counted_number_no_reason), cmocka_unit_test(test_listed_latest_stays), cmocka_unit_test(test_tars_exchanged_gone),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_and_away), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
