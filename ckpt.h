@@ -57184,16 +57184,9 @@ static ckpt_err ckpt__resume_find(ckpt_saver *s, const ckpt__resume_offer *offer
     return e == CKPT_IO ? ckpt__file_unheld_copy(e) : e;       // rank 0 could read it
 }
 
-// A fetched checkpoint that was loaded, of time t, gets its place in the folder, the index and the ledger. stat: what the store
-// said of it. *at: its line.
-static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char *temp, const ckpt__store_stat *stat,
-                                  const ckpt_timestamp *t, ckpt__index_line *l, size_t *at) {
+// The fetched file gets the name in the folder that today's template makes, and `l` there its place in the index. *at: its line.
+static ckpt_err ckpt__resume_enter_fetched(ckpt_saver *s, const char *temp, ckpt__index_line *l, size_t *at) {
     ckpt__buf name, path, dir;
-    ckpt__os_info info;
-    l->t = *t;
-    l->saved_at = stat->modified > 0 ? stat->modified : ckpt__os_time();
-    l->checksum = stat->crc;
-    l->has_checksum = stat->has_crc;
     ckpt__buf_init(&name, &s->allocator);
     ckpt__buf_init(&path, &s->allocator);
     ckpt__buf_init(&dir, &s->allocator);
@@ -57203,31 +57196,46 @@ static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char
     if (e == CKPT_OK) ckpt__index_path(&path, &s->index, name.data);
     if (e == CKPT_OK) ckpt__os_path_dir(&dir, ckpt__buf_cstr(&path));
     if (e == CKPT_OK) e = path.err != CKPT_OK ? path.err : dir.err != CKPT_OK ? dir.err : ckpt__os_mkdirs(dir.data);
-    if (e == CKPT_OK) e = ckpt__os_stat(temp, &info);
     if (e == CKPT_OK) e = ckpt__os_rename(temp, path.data);
     if (e == CKPT_OK) e = ckpt__os_sync_dir(dir.data);
-    int known = ckpt__index_find(&f->from->ledger, f->name);
     if (e == CKPT_OK) {
-        const ckpt__index_line *noted = known >= 0 ? &f->from->ledger.lines[known] : NULL;
-        l->pinned = noted != NULL && noted->pinned && noted->number == l->number && ckpt__time_same_step(&noted->t, t);
         l->name = name.data;
-        l->bytes = info.size;
-        l->owned = true;
-        l->upload = f->linked ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
         ckpt__os_mutex_lock(&s->shared->lock);
         e = ckpt__index_insert(&s->index, ckpt__index_place(&s->index, l), l);
         if (e == CKPT_OK) *at = (size_t)ckpt__index_find(&s->index, name.data);
         ckpt__os_mutex_unlock(&s->shared->lock);
+        l->name = NULL;
     }
+    ckpt__buf_free(&name);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&dir);
+    return e;
+}
+
+// A fetched checkpoint that was loaded, of time t, gets its place in the folder, the index and the ledger. stat: what the store
+// said of it. *at: its line. SHARDED: the template's names are of listings, and this one file is none: it has no place in the
+// folder, and is fetched again by who resumes before the next save.
+static ckpt_err ckpt__resume_keep(ckpt_saver *s, ckpt__resume_far *f, const char *temp, const ckpt__store_stat *stat,
+                                  const ckpt_timestamp *t, ckpt__index_line *l, size_t *at) {
+    ckpt__os_info info;
+    l->t = *t;
+    l->saved_at = stat->modified > 0 ? stat->modified : ckpt__os_time();
+    l->checksum = stat->crc;
+    l->has_checksum = stat->has_crc;
+    int known = ckpt__index_find(&f->from->ledger, f->name);
+    const ckpt__index_line *noted = known >= 0 ? &f->from->ledger.lines[known] : NULL;
+    l->pinned = noted != NULL && noted->pinned && noted->number == l->number && ckpt__time_same_step(&noted->t, t);
+    l->owned = true;
+    l->upload = f->linked ? CKPT__UPLOAD_PUBLISHED : CKPT__UPLOAD_UPLOADED;
+    ckpt_err e = ckpt__os_stat(temp, &info);
+    if (e == CKPT_OK) l->bytes = info.size;
+    if (e == CKPT_OK && s->layout != CKPT__SAVER_SHARDED) e = ckpt__resume_enter_fetched(s, temp, l, at);
     if (e == CKPT_OK) {
         ckpt__index_line there = *l;
         there.name = f->name;
         if (known < 0) f->from->ledger.lost = true;             // another machine is at work
         e = ckpt__index_insert(&f->from->ledger, ckpt__index_place(&f->from->ledger, &there), &there);
     }
-    ckpt__buf_free(&name);
-    ckpt__buf_free(&path);
-    ckpt__buf_free(&dir);
     return ckpt__error_prefix(e, "%s%s is fetched, but cannot enter %s", f->from->store->uri, f->name, s->root);
 }
 

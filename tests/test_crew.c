@@ -7343,6 +7343,7 @@ static void go_on_there(tr_rank *r, void *arg) {
     m->d.num_remote_to_keep = p->keep;
     if (p->how == TARS) m->d.remote_file_name = "run/ba{batch}-rank{rank}.tar";
     if (p->how == TARS) m->d.latest_remote_file_name = "run/latest-rank{rank}.tar";
+    if (p->how == WHOLE) m->d.remote_file_name = "run/ba{batch}.pt";
     if (member_open(m)) {
         ckpt_err e = ckpt_saver_resume(m->s, &t);
         TR_CHECK(r, e == CKPT_OK || e == CKPT_NOT_FOUND);
@@ -7395,6 +7396,31 @@ static void test_listed_latest_stays(void **state) {
         assert_string_equal(slurp(link), util_fmt("run/ba6-rank%d.tar", i % 3));
     }
     for (int i = 0; i < 2; i++) bucket_end(upload_there[i]);
+}
+
+// A run that saved one file for all ranks goes on sharded on a new machine, from the store: what was fetched is no listing of a folder,
+// and does not lie about as one, nor does the folder's latest lead there.
+static void test_sharded_from_a_file_in_a_store(void **state) {
+    (void)state;
+    for (int n = 1; n <= 2; n++) {
+        plan p = plan_of(WHOLE);
+        const char *here = util_join(p.dir, "D"), *where = n == 1 ? "D" : "DD";
+        upload_there[0] = bucket_new(NULL);
+        p.by = 1;
+        go_on_at(&p, "C", 0, 2);
+        p.how = SHARDED;
+        for (int i = 0; i < 2; i++) {
+            go_on_at(&p, where, 2, 0);
+            assert_string_equal(names_in(here), "");
+        }
+        go_on_at(&p, where, 2, 1);
+        assert_string_equal(names_in(here), "ba3 latest-rank0.pt");
+        const char *text = slurp(bucket_path(upload_there[0], "run/latest.pt.symlink"));
+        assert_string_equal(text, "run/ba3");
+        util_remove_tree(here);
+        go_on_at(&p, where, 3, 1);
+        bucket_end(upload_there[0]);
+    }
 }
 
 // The job dies while several wait for a store that is away. The next one publishes those that are to be kept there and whose files
@@ -8309,7 +8335,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_exchanged_alone), cmocka_unit_test(test_tars_exchanged_back), cmocka_unit_test(test_tars_exchanged_passing),
         cmocka_unit_test(test_tars_exchanged_unasked), cmocka_unit_test(test_tars_exchanged_long),
         cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_other_history),
-        cmocka_unit_test(test_counted_number_no_reason), cmocka_unit_test(test_listed_latest_stays), cmocka_unit_test(test_tars_exchanged_gone),
+        cmocka_unit_test(test_counted_number_no_reason), cmocka_unit_test(test_listed_latest_stays),
+        cmocka_unit_test(test_sharded_from_a_file_in_a_store), cmocka_unit_test(test_tars_exchanged_gone),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_and_away), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
