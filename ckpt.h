@@ -1378,11 +1378,11 @@ typedef struct ckpt_convert_desc {
 // ranks wrote becomes one file, its pieces joined; with `shards` anything becomes such a directory: tensors are cut into
 // rows, or with `shards_whole` handed out as they come, the rest goes to the first rank's file. Where whole tensors lie in
 // .safetensors, Hugging Face's model.safetensors.index.json is added. What is overwritten counts until the new one does, and
-// stays after a failure. So `to` may be `from`, where that is one file. All of `from` is read again once it is copied, before the
-// new one counts: CKPT_CORRUPT where it is damaged, or changed meanwhile, and nothing of the new one is left. CKPT_NOT_FOUND, too,
-// where `from` was removed, or saved again, before all of it was read. CKPT_ARG: `to` is the directory of `from` itself, or a file
-// in it. Of two with `shards` that write into one directory at the same time one ends with CKPT_EXISTS, and takes nothing of the
-// other away; so does one whose new files somebody deletes before it ends.
+// stays after a failure. So `to` may be `from`, where that is one file. All of `from` is read again once it is copied, before
+// the new one counts: CKPT_CORRUPT where it is damaged, or changed meanwhile, and nothing of the new one is left.
+// CKPT_NOT_FOUND, too, where `from` was removed, or saved again, before all of it was read. CKPT_ARG: `to` is the directory of
+// `from` itself, or a file in it. Of two with `shards` that write into one directory at the same time one ends with CKPT_EXISTS,
+// and takes nothing of the other away; so does one whose new files somebody deletes before it ends.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_convert(const ckpt_convert_desc *desc);
 
 //------------------------------------------------------------------------------
