@@ -369,6 +369,17 @@ is "rm of a text that has it" 2 ./ckpt rm run/best/ep0-ba60-rank0.pt
 [ -e run/ep0-ba70-rank0.pt ] && [ -e run/ep0-ba60-rank0.pt ] && pass "the checkpoints stay" || fail "the checkpoints stay"
 rm -r run/best
 is "rm of a folder" 2 ./ckpt rm run
+# the folder stays open from name to name
+cp -r run several
+is "pin of several names" 3 ./ckpt pin --json several/ep0-ba60-rank0.pt several/none.pt several/latest-rank0.pt several/ep0-ba50-rank0.pt
+json "those that there are" "[p.split('/')[-1] for p in d['pinned']] == ['ep0-ba60-rank0.pt', 'ep0-ba80-rank0.pt', 'ep0-ba50-rank0.pt']"
+says "the other is named" "there is no checkpoint several/none.pt"
+is "rm of several names" 4 ./ckpt rm --json several/ep0-ba70-rank0.pt several/ep0-ba60-rank0.pt several/ep0-ba40-rank0.pt
+json "but for the pinned one" "[p.split('/')[-1] for p in d['removed']] == ['ep0-ba70-rank0.pt', 'ep0-ba40-rank0.pt']"
+is "ls shows what is left" 0 ./ckpt ls --json several
+json "and what is pinned" "[c['name'] for c in d['checkpoints'] if c['pinned']] == ['ep0-ba%d-rank0.pt' % i for i in (30, 50, 60, 80)] and 'ep0-ba70-rank0.pt' not in [c['name'] for c in d['checkpoints']]"
+rm -rf several
+
 is "rm of nothing" 3 ./ckpt rm run/none.pt
 is "rm" 0 ./ckpt rm run/ep0-ba80-rank0.pt
 [ "$(readlink run/latest-rank0.pt)" = ep0-ba70-rank0.pt ] && pass "latest has moved" || fail "latest has moved"

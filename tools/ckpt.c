@@ -3497,37 +3497,65 @@ static bool is_alone(const char *path, const char *folder) {
 
 typedef enum deed { DEED_PIN, DEED_UNPIN, DEED_RM } deed;
 
-static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint64_t *size, bool *misused) {
-    ckpt_folder *f = NULL;
+// A folder that stays open from name to name: to look at one of thousands of checkpoints takes its time.
+typedef struct open_one { ckpt_folder *f; char *folder; bool flat; } open_one;
+
+static void close_one(open_one *o) {
+    ckpt_folder_close(o->f);
+    free(o->folder);
+    memset(o, 0, sizeof *o);
+}
+
+// anew: what is there now is to be looked at, whatever was.
+static ckpt_err open_for(open_one *o, const char *folder, bool flat, bool anew) {
+    if (!anew && o->f != NULL && o->flat == flat && strcmp(o->folder, folder) == 0) return CKPT_OK;
+    close_one(o);
+    ckpt_err e = open_folder(&o->f, folder, flat);
+    if (e != CKPT_OK) return e;
+    o->folder = keep_text(folder);
+    o->flat = flat;
+    return CKPT_OK;
+}
+
+typedef struct deed_done { char name[4096]; uint64_t size; bool misused; } deed_done;
+
+static ckpt_err do_found(ckpt_folder *f, int at, const char *path, const char *inside, deed what, deed_done *done) {
     ckpt_checkpoint c;
     char clean[4096], other[4096];
-    char *inside, *folder = folder_of(path, &inside);
+    ckpt_err e = ckpt_folder_entry(f, at, &c);
+    if (e != CKPT_OK) return e;
+    snprintf(done->name, sizeof done->name, "%s", c.path);
+    done->size = c.size;
+    if (what != DEED_RM) return ckpt_folder_pin(f, at, what == DEED_PIN);
+    if (!is_other_way(path, inside, c.path)) return ckpt_folder_remove(f, at);
+    fprintf(stderr, "ckpt: %s is a link to %s: name the checkpoint itself\n", shown(path, clean, sizeof clean),
+            shown(c.path, other, sizeof other));
+    done->misused = true;
+    return CKPT_OK;
+}
+
+// What is not found in a folder that was open already may have come since.
+static ckpt_err do_one(open_one *o, const char *path, deed what, deed_done *done) {
+    char clean[4096], *inside, *folder = folder_of(path, &inside);
     char *whole = joined(folder, inside);           // not the same name in the current folder
-    ckpt_err e = open_folder(&f, folder, is_alone(path, folder));
-    int at = e == CKPT_OK ? ckpt_folder_find(f, whole) : -1;
-    if (at < 0 && e == CKPT_OK) at = ckpt_folder_find(f, inside);
+    bool flat = is_alone(path, folder), fresh = false;
+    int at = -1;
+    ckpt_err e = CKPT_NOT_FOUND;
+    for (bool anew = false; !fresh && (at < 0 || e == CKPT_NOT_FOUND); anew = true) {
+        const ckpt_folder *before = o->f;
+        memset(done, 0, sizeof *done);
+        e = open_for(o, folder, flat, anew);
+        fresh = anew || o->f != before || e != CKPT_OK;
+        at = e == CKPT_OK ? ckpt_folder_find(o->f, whole) : -1;
+        if (at < 0 && e == CKPT_OK) at = ckpt_folder_find(o->f, inside);
+        if (at >= 0) e = do_found(o->f, at, path, inside, what, done);
+    }
     free(whole);
-    *misused = false;
-    name[0] = 0;
-    if (at >= 0 && e == CKPT_OK) e = ckpt_folder_entry(f, at, &c);
-    if (at >= 0 && e == CKPT_OK) {
-        snprintf(name, cap, "%s", c.path);
-        *size = c.size;
-        if (what == DEED_RM && is_other_way(path, inside, c.path)) {
-            fprintf(stderr, "ckpt: %s is a link to %s: name the checkpoint itself\n", shown(path, clean, sizeof clean),
-                    shown(c.path, other, sizeof other));
-            *misused = true;
-        } else if (what == DEED_RM) {
-            e = ckpt_folder_remove(f, at);
-        } else {
-            e = ckpt_folder_pin(f, at, what == DEED_PIN);
-        }
-    } else if (e == CKPT_OK) {
+    if (at < 0 && e == CKPT_OK) {
         fprintf(stderr, "ckpt: there is no checkpoint %s\n", shown(path, clean, sizeof clean));
         e = CKPT_NOT_FOUND;
-        *misused = true;                // it has been said
+        done->misused = true;           // it has been said
     }
-    ckpt_folder_close(f);
     free(folder);
     free(inside);
     return e;
@@ -3536,12 +3564,12 @@ static ckpt_err do_one(const char *path, deed what, char *name, size_t cap, uint
 static int do_each(deed what) {
     static const char *const words[] = { "pinned", "unpinned", "removed" };
     int status = EXIT_OK, good = 0;
-    char name[4096], clean[4096], text[32];
+    char clean[4096], text[32];
+    open_one open = { NULL, NULL, false };
+    deed_done done;
     if (opt.count < 1) return misuse("which checkpoints?");
     if (opt.json) printf("{\"%s\": [", words[what]);
     for (int i = 0; i < opt.count; i++) {
-        uint64_t size = 0;
-        bool said = false;
         if (what == DEED_RM && is_uri(opt.args[i])) {
             int removed = rm_uri(opt.args[i], good == 0);
             good += removed == EXIT_OK;
@@ -3554,22 +3582,23 @@ static int do_each(deed what) {
             continue;
         }
         char *plain = without_slashes(opt.args[i]);
-        ckpt_err e = do_one(plain, what, name, sizeof name, &size, &said);
+        ckpt_err e = do_one(&open, plain, what, &done);
         free(plain);
-        if (e != CKPT_OK && !said) fprintf(stderr, "ckpt: %s\n", last_error());
-        if (e == CKPT_OK && said) status = worse(status, EXIT_USAGE);
+        if (e != CKPT_OK && !done.misused) fprintf(stderr, "ckpt: %s\n", last_error());
+        if (e == CKPT_OK && done.misused) status = worse(status, EXIT_USAGE);
         status = worse(status, exit_of(e));
-        if (e != CKPT_OK || said) continue;
+        if (e != CKPT_OK || done.misused) continue;
         if (opt.json) {
             printf("%s", good > 0 ? ", " : "");
-            json_text(name);
+            json_text(done.name);
         } else if (what == DEED_RM) {
-            printf("removed  %s  (%s)\n", shown(name, clean, sizeof clean), size_text(size, text, sizeof text));
+            printf("removed  %s  (%s)\n", shown(done.name, clean, sizeof clean), size_text(done.size, text, sizeof text));
         } else {
-            printf("%s  %s\n", words[what], shown(name, clean, sizeof clean));
+            printf("%s  %s\n", words[what], shown(done.name, clean, sizeof clean));
         }
         good++;
     }
+    close_one(&open);
     forget_links();
     if (opt.json) printf("]}\n");
     return status;
