@@ -37846,8 +37846,8 @@ static ckpt_err ckpt__stores_missing(const char *text, const char *backend) {
                                    text, known[i].what, known[i].never ? "library does not read" : "build cannot reach",
                                    known[i].instead);
     }
-    return ckpt__error_set(CKPT_UNSUPPORTED, "'%s': no store is called %s://; there are file://, s3:// and sftp://", text,
-                           backend);
+    return ckpt__error_set(CKPT_UNSUPPORTED, "'%s': no store is called %s://; there are file, s3, gs, azure, oci, sftp, wandb, "
+                           "mlflow-artifacts, dbfs and libcloud", text, backend);
 }
 
 // The text of a path or URI for a sentence. A password in it is left out, also one with a '/', '?' or '#', which cuts the

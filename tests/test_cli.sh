@@ -83,6 +83,16 @@ is "show without a file" 2 ./ckpt show
 is "diff of one file" 2 ./ckpt diff run/latest-rank0.pt
 is "a bad number" 2 ./ckpt gc --keep none run
 is "a missing value" 2 ./ckpt gc run --keep
+is "an option of gc that is for stores" 2 ./ckpt gc --older-than 3 run
+is "an option of ls that is for stores" 2 ./ckpt ls --all run
+for wrong in "diff a.pt --json" "ls --json --frobnicate" "ls --frobnicate --json" "frobnicate --json"; do
+    is "wrong usage, as JSON: $wrong" 2 ./ckpt $wrong
+    json "says so" "d['error']['code'] == 'CKPT_ARG' and d['error']['text'] != ''"
+done
+is "a name after -- is no option" 3 ./ckpt show -- --json
+[ "$out" = "" ] && pass "and no JSON" || fail "and no JSON"
+is "a store that there is not" 5 ./ckpt ls foo://bucket/run
+says "those that there are" "no store is called foo://; there are file, s3, gs, azure, oci, sftp, wandb, mlflow-artifacts, dbfs and libcloud"
 is "no such file" 3 ./ckpt show run/none.pt
 is "no such folder" 3 ./ckpt ls none
 is "ls of a file" 3 ./ckpt ls run/latest-rank0.pt

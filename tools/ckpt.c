@@ -203,6 +203,11 @@ static int misuse(const char *fmt, ...) {
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     fprintf(stderr, "ckpt: %s\nTry 'ckpt --help'.\n", shown(text, clean, sizeof clean));
+    if (opt.json) {
+        printf("{\"error\": {\"code\": \"%s\", \"text\": ", ckpt_err_name(CKPT_ARG));
+        json_text(text);
+        printf("}}\n");
+    }
     return EXIT_USAGE;
 }
 
@@ -1151,6 +1156,7 @@ static int do_ls(void) {
     int count = 0, status = EXIT_OK;
     bool went = true;                   // all that there was: of a run that keeps one the next is there now
     if (opt.count > 1) return misuse("ls takes one folder");
+    if (opt.all) return misuse("--all is for what lies in a store; ckpt ls DIR lists all checkpoints of a folder");
     for (int tries = 0; tries < 3 && e == CKPT_OK && went; tries++) {
         free(rows);
         ckpt_folder_close(f);
@@ -3029,6 +3035,7 @@ static int gc_uri(void) {
     gc_uploads g;
     int young = 0;
     memset(&g, 0, sizeof g);
+    if (opt.older < 0) opt.older = 24;
     g.before = (double)time(NULL) + 1 - 3600.0 * opt.older;         // time() has no fractions
     if (opt.keep > 0 || opt.keep_every > 0 || opt.keep_best != NULL || opt.damaged)
         return misuse("--keep and --damaged are for folders of this machine");
@@ -3626,6 +3633,7 @@ static int do_gc(void) {
     gc_seen seen = { 0, 0 };
     char text[32];
     if (opt.count != 1) return misuse("gc wants a folder");
+    if (opt.older >= 0) return misuse("--older-than is for uploads to a store; of a folder --now takes what is unfinished at any age");
     memset(&d, 0, sizeof d);
     d.num_checkpoints_to_keep = opt.keep;
     d.keep_every = opt.keep_every;
@@ -3911,7 +3919,8 @@ static const char *const help_all =
     "directory is unfinished and does not count.\n"
     "URIs: s3://bucket/name  sftp://user@host/name  file:///folder/name, with credentials from the environment.\n"
     "\n"
-    "Every command:  --json (for programs)   --quiet (no progress, no warnings)   --help\n"
+    "Every command:  --json (for programs; a failure, and wrong usage, as {\"error\": {\"code\": ..., \"text\": ...}})\n"
+    "                --quiet (no progress, no warnings)   --help\n"
     "Colours and progress bars appear on a terminal only; NO_COLOR switches colours off.\n"
     "\n"
     "Exit status:  0 done, the same, whole     1 different, or damaged     2 wrong usage\n"
@@ -4136,8 +4145,9 @@ int main(int argc, char **argv) {
     fill_standard();
     look_around();
     open_many();
-    opt.older = 24;
+    opt.older = -1;                     // not given
     opt.args = argv;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) opt.json = opt.json || strcmp(argv[i], "--json") == 0;    // wrong usage, too
     for (int i = 0; i < COMMANDS && argc > 1; i++) if (strcmp(argv[1], commands[i].name) == 0) c = &commands[i];
     if (argc < 2) { fputs(help_all, stderr); return EXIT_USAGE; }
     if (strcmp(argv[1], "--version") == 0) { printf("ckpt %s\n", CKPT_VERSION); return finish(EXIT_OK); }
