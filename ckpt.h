@@ -824,7 +824,7 @@ CKPT__DECL void ckpt_bind_int(ckpt_state *st, const char *name, int64_t *value);
 CKPT__DECL void ckpt_bind_float(ckpt_state *st, const char *name, double *value);
 CKPT__DECL void ckpt_bind_bool(ckpt_state *st, const char *name, bool *value);
 // NUL-terminated UTF-8 in a buffer of cap bytes; a Python str in a .pt. A longer text in the file is
-// CKPT_MISMATCH.
+// CKPT_MISMATCH, and so is one that is no UTF-8 (Python's lone surrogates).
 CKPT__DECL void ckpt_bind_text(ckpt_state *st, const char *name, char *buf, size_t cap);
 // `size` opaque bytes, e.g. an RNG state or a struct: taken as they lie in memory, so only for machines of one
 // kind.
@@ -16822,6 +16822,8 @@ static void ckpt__file_match_text(ckpt__file_match *m, const ckpt__binding *b, c
                            (unsigned long long)e->size, (unsigned long long)b->size - 1);
     } else if (memchr(e->text, 0, (size_t)e->size) != NULL) {
         ckpt__file_differs(m, b, e, " with a NUL inside");
+    } else if (!ckpt__txt_utf8(e->text, (size_t)e->size)) {         // with it nothing could be saved any more
+        ckpt__file_differs(m, b, e, " with bytes that are no UTF-8");
     }
 }
 

@@ -878,6 +878,23 @@ static void test_names_in_sentences(void **unused) {
     if (strstr(heard, "(a?[2] b?[3m??, \xc3\xbc)\n") == NULL) fail_msg("%s", heard);
 }
 
+// Text that no file of ours can hold is not loaded: the next save could not be made.
+static void test_text_no_utf8(void **unused) {
+    (void)unused;
+    static const char pickle[] = "\x80\x02}(X\1\0\0\0pX\4\0\0\0x\xed\xb2\x80u.";
+    char got[16] = "old";
+    ckpt_state st = { 0 };
+    ckpt_load_desc d;
+    memset(&d, 0, sizeof d);
+    ckpt_bind_text(&st, "p", got, sizeof got);
+    d.load_path = write_pickle(pickle, sizeof pickle - 1);
+    d.state = &st;
+    assert_int_equal(ckpt_load(&d, NULL), CKPT_MISMATCH);
+    assert_non_null(strstr(ckpt_last_error(), "p is text in the file with bytes that are no UTF-8, but bound as text"));
+    assert_string_equal(got, "old");
+    ckpt_state_free(&st);
+}
+
 static void test_other_files(void **unused) {
     (void)unused;
     static const char legacy[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.";
@@ -1040,6 +1057,7 @@ int main(void) {
             cmocka_unit_test(test_clocks_saved_again), cmocka_unit_test(test_zip64_nonsense),
         cmocka_unit_test(test_lost_tensors),
         cmocka_unit_test(test_names_in_sentences),
+        cmocka_unit_test(test_text_no_utf8),
         cmocka_unit_test(test_bombs), cmocka_unit_test(test_shared_values), cmocka_unit_test(test_other_files), cmocka_unit_test(test_long_levels),
             cmocka_unit_test(test_room_for_names), cmocka_unit_test(test_names_that_collide), cmocka_unit_test(test_keys_that_collide)
     };
