@@ -398,6 +398,8 @@
    little-endian.
    torch.load(weights_only=True) of PyTorch before 2.0 knows no Python floats: bind a float32 or float64 tensor of one
    element instead of ckpt_bind_float where that matters. (The saver's own clocks are stored that way.)
+   A .pt that holds a tensor of float8 is read by PyTorch from 2.2 on, one of uint16, uint32 or uint64 from 2.3 on: older ones
+   read nothing of such a file (1.13: Can't get attribute '_rebuild_tensor_v3').
 
    In a checkpoint folder:  .ckpt-index.jsonl   one JSON line per checkpoint; rebuilt from the files when lost, but the pins, and
                                                 of weights alone the numbers and metrics
