@@ -9178,7 +9178,7 @@ static int ckpt__toc_find(const ckpt__toc *t, const char *name) {
 
 enum { CKPT__PICKLE_DEPTH = 200, CKPT__PICKLE_MAX_SIZE = 1 << 30 };
 
-// What torch calls a dtype. Those without a storage class of their own are written as torch >= 2.1 writes them:
+// What torch calls a dtype. Those without a storage class of their own are written as torch >= 2.2 writes them:
 // _rebuild_tensor_v3 over an untyped storage (torch/storage.py, _new_dtypes).
 typedef struct ckpt__pickle_dtype { const char *storage, *name, *numpy; } ckpt__pickle_dtype;
 
@@ -9714,13 +9714,18 @@ static uint32_t ckpt__pickle_make_bytes(ckpt__pickle *k, uint32_t func, uint32_t
     return made;
 }
 
-// datetime.timedelta(days, seconds, microseconds) as seconds: Composer's clocks.
+// datetime.timedelta(days, seconds, microseconds) as seconds: Composer's clocks. As total_seconds() has them, rounded once, where
+// the microseconds fit 64 bits: for 146,000 years.
 static uint32_t ckpt__pickle_make_seconds(ckpt__pickle *k, uint32_t func, uint32_t args) {
     int64_t v[3] = { 0, 0, 0 };
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t item = ckpt__pickle_item(k, args, i);
         if (item != 0 && !ckpt__pickle_int_of(k, item, &v[i])) return ckpt__pickle_other(k, func);
     }
+    const int64_t day = (int64_t)86400 * 1000000, most = (int64_t)1 << 40;
+    bool fits = v[0] > -INT64_MAX / 2 / day && v[0] < INT64_MAX / 2 / day;
+    for (int i = 1; i < 3; i++) fits = fits && v[i] > -most && v[i] < most;
+    if (fits) return ckpt__pickle_float_node(k, (double)(v[0] * day + v[1] * 1000000 + v[2]) / 1e6);
     return ckpt__pickle_float_node(k, (double)v[0] * 86400.0 + ((double)v[1] * 1e6 + (double)v[2]) / 1e6);
 }
 
@@ -10874,8 +10879,9 @@ static ckpt_err ckpt__pt_look(ckpt__pt_reader *r, uint64_t at, size_t size, size
     return CKPT_OK;
 }
 
-// What a file without a zip's end is: a shortened zip, or one of the forms that torch wrote before 1.6.
-static ckpt_err ckpt__pt_no_zip(ckpt__pt_reader *r) {
+// What a file without a zip's end is: a shortened zip, or one of the forms that torch wrote before 1.6. behind: a zip ends before
+// these last bytes of it.
+static ckpt_err ckpt__pt_no_zip(ckpt__pt_reader *r, uint64_t behind) {
     // torch/serialization.py, MAGIC_NUMBER
     static const char pickled[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
     char head[512] = { 0 };
@@ -10887,6 +10893,9 @@ static ckpt_err ckpt__pt_no_zip(ckpt__pt_reader *r) {
     if (legacy || (n == sizeof head && memcmp(head + 257, "ustar", 5) == 0))
         return ckpt__error_set(CKPT_UNSUPPORTED, "it is of the form that torch wrote before 1.6; convert it with python3 -c "
                                "\"import torch; torch.save(torch.load('old.pt', map_location='cpu'), 'new.pt')\"");
+    if (behind > 0)
+        return ckpt__error_set(CKPT_CORRUPT, "%llu byte%s the end of its zip", (unsigned long long)behind,
+                               behind == 1 ? " follows" : "s follow");
     if (n >= 4 && memcmp(head, "PK\3\4", 4) == 0)
         return ckpt__error_set(CKPT_CORRUPT, "it ends early: the directory at the end of the zip is missing");
     return ckpt__error_set(CKPT_CORRUPT, "it is no zip file, as torch.save writes: the directory at its end is missing");
@@ -10931,22 +10940,34 @@ static ckpt_err ckpt__pt_end64(ckpt__pt_reader *r, const char *end, uint64_t end
     return CKPT_OK;
 }
 
+// How many bytes follow what looks like the end record at `at` of the file's last `n` bytes, and leads to a directory before it:
+// a tensor may look so by chance, of a file that was cut within it.
+static uint64_t ckpt__pt_behind(const char *tail, size_t n, size_t at, uint64_t from) {
+    const char *end = tail + at;
+    size_t comment = (size_t)ckpt__mem_le(end + 20, 2), after = n - at - CKPT__PT_END;
+    bool leads = ckpt__mem_le(end + 12, 4) + ckpt__mem_le(end + 16, 4) == from + at;
+    if (at >= CKPT__PT_LOCATOR && memcmp(end - CKPT__PT_LOCATOR, "PK\6\7", 4) == 0) leads = true;
+    return leads && after > comment ? after - comment : 0;
+}
+
 // Finds the end record (4.3.16): the last one whose comment ends with the file.
 static ckpt_err ckpt__pt_find_end(ckpt__pt_reader *r) {
     size_t n = r->src->size < CKPT__PT_END + 65535u ? (size_t)r->src->size : CKPT__PT_END + 65535u;
-    uint64_t from = r->src->size - n;
+    uint64_t from = r->src->size - n, behind = 0;
     const char *tail = NULL;
     ckpt_err e = ckpt__pt_look(r, from, n, n, &tail);
     if (e != CKPT_OK) return e;
     for (size_t at = n >= CKPT__PT_END ? n - CKPT__PT_END + 1 : 0; at-- > 0; ) {
         const char *end = tail + at;
-        if (memcmp(end, "PK\5\6", 4) != 0 || ckpt__mem_le(end + 20, 2) != n - at - CKPT__PT_END) continue;
+        if (memcmp(end, "PK\5\6", 4) != 0) continue;
+        if (behind == 0) behind = ckpt__pt_behind(tail, n, at, from);
+        if (ckpt__mem_le(end + 20, 2) != n - at - CKPT__PT_END) continue;
         r->commented = n - at - CKPT__PT_END == CKPT__PT_COMMENT &&
                        memcmp(end + CKPT__PT_END, ckpt__pt_comment, CKPT__PT_COMMENT - CKPT__PT_HEX) == 0 &&
                        ckpt__txt_sum(end + CKPT__PT_END + CKPT__PT_COMMENT - CKPT__PT_HEX, &r->sum);
         return ckpt__pt_end64(r, end, from + at);
     }
-    return ckpt__pt_no_zip(r);
+    return ckpt__pt_no_zip(r, behind);
 }
 
 // Sizes and place that do not fit 32 bits stand in the zip64 extra field (4.5.3), in this order, only those that do not fit.

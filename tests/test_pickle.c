@@ -173,6 +173,9 @@ static void test_known_objects(void **unused) {
     LOADS("\x80\x02" "c__builtin__\nbytearray\nX\1\0\0\0aX\7\0\0\0latin-1\x86R.", "b'a'");
     LOADS("\x80\x05" "cbuiltins\nbytearray\nC\1a\x85R.", "b'a'");
     LOADS("\x80\x02" "cdatetime\ntimedelta\nK\1K\2J\x20\xa1\x07\0\x87R.", "86402.5");
+    LOADS("\x80\x02" "cdatetime\ntimedelta\nJ\xff\xff\xff\xffJ\x7f\x51\1\0J\x3f\x42\x0f\0\x87R.", "-1e-06");             // as total_seconds() has it
+    LOADS("\x80\x02" "cdatetime\ntimedelta\nK\3J\x9b\x15\0\0J\x8a\x1a\x0b\0\x87R.", "264731.72769");
+    LOADS("\x80\x02" "cdatetime\ntimedelta\nJ\xff\xc9\x9a\x3bK\1K\0\x87R.", "86399999913601.0");
     LOADS("\x80\x02" "cnumpy\ndtype\nX\2\0\0\0f8\x89\x88\x87R(K\3X\1\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb.",
           "<dtype 1>");
     LOADS("\x80\x02" "cnumpy\ndtype\nX\2\0\0\0i4\x89\x88\x87R(K\3X\1\0\0\0>NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb.",

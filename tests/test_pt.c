@@ -277,7 +277,7 @@ static void test_every_length(void **unused) {
     }
     bytes = (char *)realloc(bytes, size + 1);
     bytes[size] = 0;
-    assert_refused("a byte more", bytes, size + 1, CKPT_CORRUPT, "directory");
+    assert_refused("a byte more", bytes, size + 1, CKPT_CORRUPT, "1 byte follows the end of its zip");
     free(bytes);
 }
 
@@ -682,6 +682,8 @@ static void test_zip_structure(void **unused) {
     assert_refused("several disks", z.b, z.n, CKPT_UNSUPPORTED, "several files");
     BEGIN; e = zip_end(&z); le(e + 20, 1, 2);
     assert_refused("a comment that is not there", z.b, z.n, CKPT_CORRUPT, "ends early");
+    BEGIN; zip_end(&z); memset(z.b + z.n, 0, 10);
+    assert_refused("bytes behind its end", z.b, z.n + 10, CKPT_CORRUPT, "10 bytes follow the end of its zip");
     memset(&z, 0, sizeof z);
     zip_add(&z, "a/hello", "3\n", 2);
     END("no data.pkl", CKPT_CORRUPT, "data.pkl");
