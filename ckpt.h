@@ -25243,20 +25243,72 @@ static bool ckpt__web_is_field(const char *name, const char *value) {
 
 //-- lists -----------------------------------------------------------------------
 
-// Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page.
+enum { CKPT__WEB_BARREN = 1000 };   // pages without an entry, one behind the other
+
+// Notices pages that go round in a circle, whatever its length (Brent's method), with memory for one page. A page is known by its
+// mark and by its first entry, as there are servers whose marks never come twice; the order of the entries tells nothing, for not
+// all that speak a protocol sort by bytes.
 typedef struct ckpt__web_circle {
     uint64_t  pages, limit;
-    ckpt__buf seen;
+    ckpt__buf seen, begins;     // of the page that others are compared with: the mark behind it, the first entry
+    ckpt__buf first;            // the first entry of this page
+    bool      met;              // this page has an entry
+    int       barren;
 } ckpt__web_circle;
 
+static void ckpt__web_circle_init(ckpt__web_circle *g, const ckpt_allocator *a) {
+    memset(g, 0, sizeof *g);
+    ckpt__buf_init(&g->seen, a);
+    ckpt__buf_init(&g->begins, a);
+    ckpt__buf_init(&g->first, a);
+}
+
+static void ckpt__web_circle_free(ckpt__web_circle *g) {
+    ckpt__buf_free(&g->seen);
+    ckpt__buf_free(&g->begins);
+    ckpt__buf_free(&g->first);
+}
+
+// For another list, whose pages have nothing to do with those before.
+static void ckpt__web_circle_restart(ckpt__web_circle *g) {
+    g->pages = g->limit = 0;
+    g->first.len = 0;
+    g->met = false;
+    g->barren = 0;
+}
+
+static bool ckpt__web_is_same(const ckpt__buf *a, const ckpt__buf *b) {
+    return a->len == b->len && (a->len == 0 || memcmp(a->data, b->data, a->len) == 0);
+}
+
+static ckpt_err ckpt__web_endless(const char *why) {
+    return ckpt__error_set(CKPT_NET, "the server's list has no end: %s", why);
+}
+
+// To be called for each entry of a page, by something that no other entry has (n == 0: it has none), before it is handed on.
+static ckpt_err ckpt__web_meet(ckpt__web_circle *g, const char *key, size_t n) {
+    if (g->met) return CKPT_OK;
+    g->met = true;
+    ckpt__buf_add(&g->first, key, n);
+    bool again = g->pages > 0 && n > 0 && ckpt__web_is_same(&g->first, &g->begins);
+    return again ? ckpt__web_endless("a page begins as one before") : g->first.err;
+}
+
+// To be called behind a page that is not the last one; at: the mark of the next one.
 static ckpt_err ckpt__web_go_on(ckpt__web_circle *g, const ckpt__buf *at) {
-    bool same = g->pages > 0 && g->seen.len == at->len && memcmp(g->seen.data, at->data, at->len) == 0;
-    if (same || at->len == 0) return ckpt__error_set(CKPT_NET, "the server's list has no end: a page leads back to one before");
-    if (g->pages++ < g->limit) return CKPT_OK;
-    g->limit = 2 * g->pages;
-    g->seen.len = 0;
-    ckpt__buf_add(&g->seen, at->data, at->len);
-    return g->seen.err;
+    bool same = g->pages > 0 && ckpt__web_is_same(&g->seen, at);
+    if (same || at->len == 0) return ckpt__web_endless("a page leads back to one before");
+    g->barren = g->met ? 0 : g->barren + 1;
+    if (g->barren >= CKPT__WEB_BARREN) return ckpt__web_endless("a thousand pages one behind the other hold nothing");
+    if (g->pages++ >= g->limit) {
+        g->limit = 2 * g->pages;
+        g->seen.len = g->begins.len = 0;
+        ckpt__buf_add(&g->seen, at->data, at->len);
+        ckpt__buf_add(&g->begins, g->first.data, g->first.len);
+    }
+    g->first.len = 0;
+    g->met = false;
+    return g->seen.err != CKPT_OK ? g->seen.err : g->begins.err;
 }
 
 static const char *const ckpt__web_no_list =
@@ -26750,7 +26802,11 @@ static ckpt_err ckpt__s3_read_entries(ckpt__s3_page *p) {
     while (e == CKPT_OK && ((kind = ckpt__xml_next(&x)) == CKPT__XML_BEGIN || kind == CKPT__XML_END)) {
         if (x.depth == 2) {
             inside = kind == CKPT__XML_BEGIN && ckpt__xml_is(&x, p->entry);
-            if (kind == CKPT__XML_END && ckpt__xml_is(&x, p->entry)) e = p->take(p);
+            if (kind == CKPT__XML_END && ckpt__xml_is(&x, p->entry)) {
+                ckpt__view own = p->each_upload != NULL ? p->id : p->each_part != NULL ? p->number : p->key;
+                e = ckpt__web_meet(&p->circle, own.p, own.n);
+                if (e == CKPT_OK) e = p->take(p);
+            }
             ckpt__view none = { "", 0 };
             p->key = p->id = p->etag = p->crc = p->size = p->number = p->date = none;
         } else if (inside && kind == CKPT__XML_END && x.depth == 3 && x.plain) {
@@ -26777,7 +26833,7 @@ typedef struct ckpt__s3_listing {
 } ckpt__s3_listing;
 
 static void ckpt__s3_begin_pages(ckpt__s3_page *p, const ckpt_allocator *a) {
-    ckpt__buf_init(&p->circle.seen, a);
+    ckpt__web_circle_init(&p->circle, a);
     ckpt__buf_init(&p->at, a);
     ckpt__buf_init(&p->at2, a);
     ckpt__buf_init(&p->name, a);
@@ -26786,7 +26842,7 @@ static void ckpt__s3_begin_pages(ckpt__s3_page *p, const ckpt_allocator *a) {
 }
 
 static void ckpt__s3_end_pages(ckpt__s3_page *p) {
-    ckpt__buf_free(&p->circle.seen);
+    ckpt__web_circle_free(&p->circle);
     ckpt__buf_free(&p->at);
     ckpt__buf_free(&p->at2);
     ckpt__buf_free(&p->name);
@@ -28090,6 +28146,8 @@ static ckpt_err ckpt__databricks_keep_entry(ckpt__databricks_tree *w, const char
 static ckpt_err ckpt__databricks_take_entry(ckpt__databricks_tree *w, const char *name, bool is_folder, uint64_t size) {
     size_t n = strlen(name), k = strlen(w->wanted);
     if (ckpt__databricks_check_name(name) != CKPT_OK) return ckpt__web_odd("a name that cannot be one");
+    ckpt_err e = ckpt__web_meet(&w->circle, name, n);
+    if (e != CKPT_OK) return e;
     if (!is_folder) return strncmp(name, w->wanted, k) == 0 ? ckpt__databricks_keep_entry(w, name, size) : CKPT_OK;
     bool within = n >= k ? strncmp(name, w->wanted, k) == 0 : strncmp(name, w->wanted, n) == 0 && w->wanted[n] == '/';
     int levels = 0;
@@ -28160,7 +28218,7 @@ static ckpt_err ckpt__databricks_walk(ckpt__databricks_tree *w, ckpt_err (*page)
     ckpt__buf_init(&w->found, a);
     ckpt__buf_init(&w->name, a);
     ckpt__buf_init(&w->next, a);
-    ckpt__buf_init(&w->circle.seen, a);
+    ckpt__web_circle_init(&w->circle, a);
     ckpt__buf_init(&folder, a);
     const char *slash = strrchr(w->wanted, '/');
     ckpt__buf_add(&w->queue, w->wanted, slash != NULL ? (size_t)(slash - w->wanted) : 0);
@@ -28169,7 +28227,7 @@ static ckpt_err ckpt__databricks_walk(ckpt__databricks_tree *w, ckpt_err (*page)
         folder.len = 0;
         ckpt__buf_text(&folder, w->queue.data + w->at);     // the queue moves as it grows
         w->at += strlen(w->queue.data + w->at) + 1;
-        w->circle.pages = w->circle.limit = 0;
+        ckpt__web_circle_restart(&w->circle);
         const char *text = ckpt__buf_cstr(&folder);
         if (folder.err != CKPT_OK) { e = folder.err; break; }
         w->next.len = 0;
@@ -28188,7 +28246,7 @@ static ckpt_err ckpt__databricks_walk(ckpt__databricks_tree *w, ckpt_err (*page)
     ckpt__buf_free(&w->queue);
     ckpt__buf_free(&w->name);
     ckpt__buf_free(&w->next);
-    ckpt__buf_free(&w->circle.seen);
+    ckpt__web_circle_free(&w->circle);
     ckpt__buf_free(&folder);
     return e;
 }
@@ -28885,14 +28943,16 @@ static ckpt_err ckpt__mlflow_list(ckpt_store *store, const char *prefix, ckpt__s
 //-- looking at an object --------------------------------------------------------
 
 typedef struct ckpt__mlflow_look {
-    const char *base;
-    bool        found;
-    uint64_t    size;
+    const char      *base;
+    bool             found;
+    uint64_t         size;
+    ckpt__web_circle circle;
 } ckpt__mlflow_look;
 
 static ckpt_err ckpt__mlflow_look_each(const char *base, bool is_folder, uint64_t size, void *user) {
     ckpt__mlflow_look *l = (ckpt__mlflow_look *)user;
-    if (is_folder || strcmp(base, l->base) != 0) return CKPT_OK;
+    ckpt_err e = ckpt__web_meet(&l->circle, base, strlen(base));
+    if (e != CKPT_OK || is_folder || strcmp(base, l->base) != 0) return e;
     l->found = true;
     l->size = size;
     return CKPT_OK;
@@ -28904,11 +28964,9 @@ static ckpt_err ckpt__mlflow_look_up(ckpt_store *store, const char *name, uint64
     ckpt__mlflow_place p;
     ckpt__mlflow_look look;
     ckpt__buf next;
-    ckpt__web_circle circle;
     memset(&look, 0, sizeof look);
-    memset(&circle, 0, sizeof circle);
     ckpt__buf_init(&next, &store->allocator);
-    ckpt__buf_init(&circle.seen, &store->allocator);
+    ckpt__web_circle_init(&look.circle, &store->allocator);
     ckpt_err e = ckpt__mlflow_place_init(&p, store, name);
     if (e == CKPT_OK) e = ckpt__mlflow_check_run(store, t);
     look.base = p.base;
@@ -28918,13 +28976,13 @@ static ckpt_err ckpt__mlflow_look_up(ckpt_store *store, const char *name, uint64
         if (e == CKPT_OK && next.len == 0) break;
         if (more != NULL) *more = e == CKPT_OK && !look.found;
         if (more != NULL) break;
-        if (e == CKPT_OK) e = ckpt__web_go_on(&circle, &next);
+        if (e == CKPT_OK) e = ckpt__web_go_on(&look.circle, &next);
     }
     if (e == CKPT_OK && !look.found) e = ckpt__error_set(CKPT_NOT_FOUND, "there is no such artifact");
     *size = look.size;
     ckpt__mlflow_place_free(&p);
     ckpt__buf_free(&next);
-    ckpt__buf_free(&circle.seen);
+    ckpt__web_circle_free(&look.circle);
     return e;
 }
 
@@ -33744,10 +33802,11 @@ static ckpt_err ckpt__wandb_take_entry(ckpt__wandb_call *c, ckpt__wandb_listing 
     const char *prefix = c->s->prefix, *name = own;
     ckpt__store_stat info;
     uint64_t size = 0;
-    if (own == NULL || artifact == NULL || artifact->kind != CKPT__JSON_OBJECT) return CKPT_OK;
+    ckpt_err e = ckpt__web_meet(&l->circle, own, own != NULL ? strlen(own) : 0);
+    if (e != CKPT_OK || own == NULL || artifact == NULL || artifact->kind != CKPT__JSON_OBJECT) return e;
     if (state == NULL || strcmp(state, "COMMITTED") != 0) return CKPT_OK;
     if (!ckpt__web_json_size(ckpt__json_get(&c->doc, artifact, "size"), &size)) return CKPT_OK;
-    ckpt_err e = ckpt__wandb_read_meta(c, artifact, &info, &l->name);
+    e = ckpt__wandb_read_meta(c, artifact, &info, &l->name);
     if (e != CKPT_OK) return e;
     l->artifact.len = l->type.len = 0;
     e = ckpt__wandb_artifact(&l->artifact, &l->type, l->name.data);
@@ -33810,7 +33869,7 @@ static ckpt_err ckpt__wandb_list_all(ckpt_store *store, const char *prefix, ckpt
     ckpt__buf_init(&l.artifact, a);
     ckpt__buf_init(&l.type, a);
     ckpt__buf_init(&l.start, a);
-    ckpt__buf_init(&l.circle.seen, a);
+    ckpt__web_circle_init(&l.circle, a);
     ckpt__buf_init(&next, a);
     ckpt_err e = ckpt__wandb_artifact(&l.start, &l.type, ckpt__wandb_of(store)->prefix);
     if (e == CKPT_OK) do e = ckpt__wandb_list_page(&l, &next, t); while (e == CKPT_OK && next.len > 0);
@@ -33818,7 +33877,7 @@ static ckpt_err ckpt__wandb_list_all(ckpt_store *store, const char *prefix, ckpt
     ckpt__buf_free(&l.artifact);
     ckpt__buf_free(&l.type);
     ckpt__buf_free(&l.start);
-    ckpt__buf_free(&l.circle.seen);
+    ckpt__web_circle_free(&l.circle);
     ckpt__buf_free(&next);
     return e;
 }
@@ -35077,7 +35136,8 @@ typedef struct ckpt__azure_page {
 static ckpt_err ckpt__azure_take_blob(ckpt__azure_page *p) {
     const char *prefix = ckpt__azure_of(p->store)->prefix;
     int64_t size = 0;
-    ckpt_err e = ckpt__web_decode(&p->name, p->key, p->encoded, &p->store->allocator);
+    ckpt_err e = ckpt__web_meet(&p->circle, p->key.p, p->key.n);
+    if (e == CKPT_OK) e = ckpt__web_decode(&p->name, p->key, p->encoded, &p->store->allocator);
     if (e != CKPT_OK) return e;
     if (!ckpt__txt_starts(p->name.data, prefix)) return ckpt__web_odd("a name that was not asked for");
     if (!ckpt__txt_int(p->size, &size) || size < 0) return ckpt__web_odd("a size that is no number");
@@ -35168,11 +35228,11 @@ static ckpt_err ckpt__azure_list_all(ckpt_store *store, const char *prefix, bool
     p.user = user;
     ckpt__buf_init(&p.name, &store->allocator);
     ckpt__buf_init(&p.next, &store->allocator);
-    ckpt__buf_init(&p.circle.seen, &store->allocator);
+    ckpt__web_circle_init(&p.circle, &store->allocator);
     do e = ckpt__azure_turn_page(&p); while (e == CKPT_OK && p.next.len > 0);
     ckpt__buf_free(&p.name);
     ckpt__buf_free(&p.next);
-    ckpt__buf_free(&p.circle.seen);
+    ckpt__web_circle_free(&p.circle);
     return e;
 }
 
@@ -36341,7 +36401,8 @@ static ckpt_err ckpt__gcs_uploads(ckpt_store *store, const char *prefix, ckpt__s
     return own->emulator && (e == CKPT_NOT_FOUND || e == CKPT_UNSUPPORTED) ? CKPT_OK : e;
 }
 
-static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s, ckpt__store_each *each, void *user) {
+static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s, ckpt__web_circle *circle, ckpt__store_each *each,
+                                     void *user) {
     const ckpt__json *items = ckpt__json_get(d, ckpt__json_root(d), "items");
     const ckpt__json *o = items != NULL && items->kind == CKPT__JSON_ARRAY ? ckpt__json_child(d, items) : NULL;
     size_t skip = strlen(s->prefix);
@@ -36351,14 +36412,15 @@ static ckpt_err ckpt__gcs_take_items(const ckpt__json_doc *d, const ckpt__s3 *s,
         uint64_t size = 0;
         if (name == NULL || !ckpt__txt_starts(name, s->prefix)) return ckpt__web_odd("a name that was not asked for");
         if (!ckpt__web_read_size(ckpt__auth_node_text(d, o, "size"), &size)) return ckpt__web_odd("a size that is no number");
-        if (name[skip] != 0) e = each(name + skip, size, user);
+        e = ckpt__web_meet(circle, name, strlen(name));
+        if (e == CKPT_OK && name[skip] != 0) e = each(name + skip, size, user);
     }
     return e;
 }
 
 // One page; *next: the mark of the next one, "" after the last.
-static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt__buf *next, ckpt__store_each *each, void *user,
-                                    ckpt__transfer *t) {
+static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt__buf *next, ckpt__web_circle *circle,
+                                    ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__gcs_call g;
     ckpt__json_doc d;
     ckpt__s3_listing l = { store, NULL, prefix, NULL, false, NULL };
@@ -36375,7 +36437,7 @@ static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt_
         e = ckpt__json_parse(&d, &store->allocator, ckpt__auth_text(&g.c.reply.body), g.c.reply.body.len);
         bool parsed = e == CKPT_OK;
         const char *mark = parsed ? ckpt__auth_node_text(&d, ckpt__json_root(&d), "nextPageToken") : NULL;
-        if (parsed) e = ckpt__gcs_take_items(&d, g.c.s, each, user);
+        if (parsed) e = ckpt__gcs_take_items(&d, g.c.s, circle, each, user);
         else if (e != CKPT_NOMEM) e = ckpt__web_again(t, CKPT_NET, "the server's list is damaged or cut short");
         if (e == CKPT_OK && mark != NULL) ckpt__buf_text(next, mark);
         if (parsed) ckpt__json_free(&d);
@@ -36388,15 +36450,14 @@ static ckpt_err ckpt__gcs_list_page(ckpt_store *store, const char *prefix, ckpt_
 static ckpt_err ckpt__gcs_list(ckpt_store *store, const char *prefix, ckpt__store_each *each, void *user, ckpt__transfer *t) {
     ckpt__buf next;
     ckpt__web_circle circle;
-    memset(&circle, 0, sizeof circle);
-    ckpt__buf_init(&circle.seen, &store->allocator);
+    ckpt__web_circle_init(&circle, &store->allocator);
     ckpt__buf_init(&next, &store->allocator);
     ckpt_err e;
     do {
-        e = ckpt__gcs_list_page(store, prefix != NULL ? prefix : "", &next, each, user, t);
+        e = ckpt__gcs_list_page(store, prefix != NULL ? prefix : "", &next, &circle, each, user, t);
         if (e == CKPT_OK && next.len > 0) e = ckpt__web_go_on(&circle, &next);
     } while (e == CKPT_OK && next.len > 0);
-    ckpt__buf_free(&circle.seen);
+    ckpt__web_circle_free(&circle);
     ckpt__buf_free(&next);
     return e;
 }
@@ -37379,7 +37440,7 @@ static ckpt_err ckpt__oci_take_upload(const ckpt__oci_listing *l, const ckpt__js
 }
 
 // Runs the request for a page and gives its entries away; *next gets the mark of the next page, "" after the last.
-static ckpt_err ckpt__oci_turn_page(const ckpt__oci_listing *l, ckpt__oci_call *c, ckpt__buf *next) {
+static ckpt_err ckpt__oci_turn_page(const ckpt__oci_listing *l, ckpt__oci_call *c, ckpt__buf *next, ckpt__web_circle *circle) {
     ckpt__json_doc doc;
     c->reply_max = CKPT__OCI_PAGE_MAX;
     ckpt_err e = ckpt__oci_run(c);
@@ -37396,8 +37457,11 @@ static ckpt_err ckpt__oci_turn_page(const ckpt__oci_listing *l, ckpt__oci_call *
     if (e == CKPT_OK && (list == NULL || list->kind != CKPT__JSON_ARRAY))
         e = ckpt__web_again(c->t, CKPT_NET, "the server's reply is no list");
     for (const ckpt__json *entry = e == CKPT_OK ? ckpt__json_child(&doc, list) : NULL; e == CKPT_OK && entry != NULL;
-         entry = ckpt__json_next(&doc, entry))
-        e = l->take(l, &doc, entry);
+         entry = ckpt__json_next(&doc, entry)) {
+        const char *own = ckpt__json_get_text(&doc, entry, l->each != NULL ? "name" : "uploadId");      // parts have neither
+        e = ckpt__web_meet(circle, own, own != NULL ? strlen(own) : 0);
+        if (e == CKPT_OK) e = l->take(l, &doc, entry);
+    }
     next->len = 0;
     if (mark != NULL) ckpt__buf_text(next, mark);
     (void)ckpt__buf_cstr(next);
@@ -37427,17 +37491,16 @@ static ckpt_err ckpt__oci_list_all(const ckpt__oci_listing *l, ckpt__transfer *t
     ckpt__buf next;
     ckpt__web_circle circle;
     ckpt_err e = CKPT_OK;
-    memset(&circle, 0, sizeof circle);
-    ckpt__buf_init(&circle.seen, &l->store->allocator);
+    ckpt__web_circle_init(&circle, &l->store->allocator);
     ckpt__buf_init(&next, &l->store->allocator);
     do {
         ckpt__oci_call c;
         e = ckpt__oci_ask_page(l, &c, &next, t);
-        if (e == CKPT_OK) e = ckpt__oci_turn_page(l, &c, &next);
+        if (e == CKPT_OK) e = ckpt__oci_turn_page(l, &c, &next, &circle);
         if (e == CKPT_OK && next.len > 0) e = ckpt__web_go_on(&circle, &next);
         ckpt__oci_call_free(&c);
     } while (e == CKPT_OK && next.len > 0);
-    ckpt__buf_free(&circle.seen);
+    ckpt__web_circle_free(&circle);
     ckpt__buf_free(&next);
     return e;
 }

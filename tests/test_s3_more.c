@@ -519,6 +519,72 @@ static void test_lists_without_tokens(void **state) {
     net_stop(&server);
 }
 
+// What a server says whose tokens never come twice: the same page for ever, the same three by turns, pages without a name, or a
+// few of those before the last one.
+typedef enum endless { THE_SAME, BY_TURNS, BARREN, BARREN_AT_FIRST, OF_UPLOADS, OF_PARTS } endless;
+static endless endless_kind;
+static int endless_pages;
+
+static void on_endless_list(net_request *r, void *user) {
+    static const char *const entry[] = { "<Contents><Key>pre/a%d</Key><Size>1</Size></Contents>", "<Upload><Key>pre/a</Key><UploadId>%d</UploadId></Upload>",
+                                         "<Part><PartNumber>%d</PartNumber><ETag>x</ETag><Size>1</Size></Part>" };
+    static const char *const mark[] = { "<NextContinuationToken>%d</NextContinuationToken>", "<NextKeyMarker>pre/a</NextKeyMarker><NextUploadIdMarker>%d</NextUploadIdMarker>",
+                                        "<NextPartNumberMarker>%d</NextPartNumberMarker>" };
+    char body[1024], one[128], next[128];
+    (void)user;
+    int page = endless_pages++, kind = endless_kind == OF_UPLOADS ? 1 : endless_kind == OF_PARTS ? 2 : 0;
+    bool barren = endless_kind == BARREN || (endless_kind == BARREN_AT_FIRST && page % 1000 != 999);
+    snprintf(one, sizeof one, entry[kind], endless_kind == BY_TURNS ? page % 3 : endless_kind == BARREN_AT_FIRST ? page : 1);
+    snprintf(next, sizeof next, mark[kind], page + 1);
+    snprintf(body, sizeof body, "<ListBucketResult><IsTruncated>%s</IsTruncated>%s%s</ListBucketResult>",
+             endless_kind == BARREN_AT_FIRST && page == 1999 ? "false" : "true", barren ? "" : one, next);
+    net_reply(r, 200, NULL, body, strlen(body));
+}
+
+static ckpt_err on_any_upload(const char *name, const char *id, double started, void *user) {
+    (void)started;
+    ckpt__buf_fmt((ckpt__buf *)user, "%s=%s ", name, id);
+    return CKPT_OK;
+}
+
+static ckpt_err on_any_part(const ckpt__store_part *part, void *user) {
+    ckpt__buf_fmt((ckpt__buf *)user, "%d ", part->number);
+    return CKPT_OK;
+}
+
+static void test_lists_without_end(void **state) {
+    (void)state;
+    static const struct { endless kind; const char *told; int most; ckpt_err e; } rows[] = {
+        { THE_SAME, "a1=1 ", 2, CKPT_NET }, { BY_TURNS, NULL, 10, CKPT_NET }, { BARREN, "", 1000, CKPT_NET },
+        { BARREN_AT_FIRST, "a999=1 a1999=1 ", 2000, CKPT_OK }, { OF_UPLOADS, "a=1 ", 2, CKPT_NET }, { OF_PARTS, "1 ", 2, CKPT_NET } };
+    net_server server;
+    net_start(&server, on_endless_list, NULL);
+    ckpt_store_desc d = desc_of(&server);
+    ckpt_store *s = open_with(&d);
+    for (int i = 0; i < UTIL_COUNT(rows); i++) {
+        ckpt__buf all;
+        ckpt__transfer t;
+        ckpt__store_multi m;
+        ckpt__buf_init(&all, NULL);
+        memset(&t, 0, sizeof t);
+        memset(&m, 0, sizeof m);
+        m.name = "a";
+        m.upload_id = "x";
+        m.t = &t;
+        endless_kind = rows[i].kind;
+        endless_pages = 0;
+        ckpt_err e = rows[i].kind == OF_PARTS ? s->table->parts(s, &m, on_any_part, &all)
+                     : rows[i].kind == OF_UPLOADS ? s->table->uploads(s, "", on_any_upload, &all, &t) : s->table->list(s, "", collect, &all, &t);
+        is(e, rows[i].e);
+        if (e != CKPT_OK) sentence_has("no end");
+        assert_true(endless_pages <= rows[i].most);
+        if (rows[i].told != NULL) assert_string_equal(ckpt__buf_cstr(&all), rows[i].told);
+        ckpt__buf_free(&all);
+    }
+    ckpt_store_close(s);
+    net_stop(&server);
+}
+
 static void on_archived(net_request *r, void *user) {
     const char *body = "<Error><Code>InvalidObjectState</Code><Message>The operation is not valid for the object's storage class</Message></Error>";
     (void)user;
@@ -599,7 +665,8 @@ int main(void) {
         cmocka_unit_test_setup(test_what_is_signed_is_sent, fresh), cmocka_unit_test_setup(test_provider_that_hangs, fresh),
         cmocka_unit_test_setup(test_program_that_does_not_end, fresh), cmocka_unit_test_setup(test_empty_texts, fresh),
         cmocka_unit_test_setup(test_ca_bundle, fresh), cmocka_unit_test_setup(test_fips, fresh),
-        cmocka_unit_test_setup(test_lists_without_tokens, fresh), cmocka_unit_test_setup(test_archived, fresh),
+        cmocka_unit_test_setup(test_lists_without_tokens, fresh), cmocka_unit_test_setup(test_lists_without_end, fresh),
+        cmocka_unit_test_setup(test_archived, fresh),
         cmocka_unit_test_setup(test_no_regular_file, fresh), cmocka_unit_test_setup(test_no_checkpoint, fresh),
     };
     return cmocka_run_group_tests_name("s3_more", tests, NULL, NULL);
