@@ -862,7 +862,7 @@ typedef struct ckpt_load_desc {
     uint32_t           _canary;                 // must stay 0
     const char        *load_path;               // required: a file, the directory of a sharded checkpoint, a link,
                                                 // "x.symlink", or a URI of one of these in a store; when nothing local
-                                                // has that very name, {run_name} and {rank} (0) are filled in
+                                                // has that very name, {run_name} and {rank} (0) are filled in; "{{" is "{"
     ckpt_state        *state;                   // required: filled in place
     bool               load_weights_only;       // only names under state/model/; CKPT_MISMATCH when none is bound there, but
                                                 // others are
@@ -873,7 +873,8 @@ typedef struct ckpt_load_desc {
     bool               no_verify;               // skip the checksums
     const char *const *load_ignore_keys;        // Composer's globs over names, '*' crosses '/': {"state/optimizers/*"}
     int                load_ignore_keys_count;
-    struct ckpt_store *store;                   // load_path is a name in it (of a URI, its path); stays the caller's
+    struct ckpt_store *store;                   // load_path is a name in it (of a URI, what is behind the store's own, else
+                                                // its path); stays the caller's
     const struct ckpt_store_desc *store_desc;   // how a URI is opened: credentials and the like; NULL: defaults
     ckpt_ranks         ranks;
     const char        *run_name;                // for {run_name} in load_path; default: COMPOSER_RUN_NAME, RUN_NAME
@@ -1630,8 +1631,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_close(ckpt_uploader *u, double 
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_download_file(ckpt_uploader *u, const char *remote_file_name, const char *destination,
                                                       bool overwrite);
 // Writes the URI that ckpt_upload_file gives a file into buf of cap bytes; in file:// what is no letter, digit or "-_.~/" is a
-// %-escape. (Of a name with '?', '#' or braces in another store ckpt_load takes the name and the store.) CKPT_ARG: it does not
-// fit. Any thread.
+// %-escape. (Of a name with '?' or '#' in another store ckpt_load takes the name and the store; braces are written twice there.)
+// CKPT_ARG: it does not fit. Any thread.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_get_uri_for_file(ckpt_uploader *u, const char *remote_file_name, char *buf, size_t cap);
 // Any thread. In a forked child all but requests, retries and stalled_s are 0.
 CKPT__DECL void ckpt_uploader_stats(const ckpt_uploader *u, ckpt_transfer_stats *out);
@@ -55550,25 +55551,40 @@ static ckpt_err ckpt__loader_source_follow(ckpt__loader_source *src, bool folder
     return ckpt__error_prefix(e, "cannot find %s in %s", name, src->store->uri);
 }
 
-// Opens what a path names; ckpt__loader_source_free follows, whatever is returned. With a store given, the path of a URI is the
-// name (Composer's loading with load_object_store). folders: the directory of a checkpoint of many ranks will do, too.
+// The name of an object, and what opens its store. With a store given, the name is what is behind that one's own URI, as
+// ckpt__stores_add_uri writes it, or else the path of a URI (Composer's loading with load_object_store).
+static ckpt_err ckpt__loader_name(ckpt__buf *name, ckpt__buf *bucket, const char *path, const char *shown,
+                                  const ckpt_store *store) {
+    ckpt__uri uri;
+    size_t n = store != NULL ? strlen(store->uri) : 0;
+    if (n > 0 && strncmp(path, store->uri, n) == 0) {
+        bool escaped = strcmp(store->table->scheme, "file") == 0;
+        if (!escaped) ckpt__buf_text(name, path + n);
+        else if (!ckpt__txt_unpercent(name, path + n, strlen(path + n)))
+            return ckpt__error_set(CKPT_ARG, "'%s' has a '%%' that is no escape", shown);
+        return name->err;
+    }
+    ckpt__txt_uri(&uri, path);
+    bool unknown = uri.backend[0] != 0 && !uri.known;
+    ckpt_err e = unknown ? ckpt__loader_check_local(path) : ckpt__stores_check_end(&uri, shown);
+    if (e == CKPT_OK && uri.backend[0] != 0) e = ckpt__remote_split(path, bucket, name);
+    else if (e == CKPT_OK) ckpt__buf_text(name, path);
+    return e;
+}
+
+// Opens what a path names; ckpt__loader_source_free follows, whatever is returned. folders: the directory of a checkpoint of many
+// ranks will do, too.
 static ckpt_err ckpt__loader_source_open(ckpt__loader_source *src, const char *path, ckpt_store *store,
                                          const ckpt_store_desc *desc, bool folders, const ckpt_allocator *a) {
     ckpt__buf bucket;
-    ckpt__uri uri;
     char shown[768];
     memset(src, 0, sizeof *src);
     ckpt__buf_init(&src->name, a);
     ckpt__buf_init(&src->target, a);
     ckpt__buf_init(&bucket, a);
     src->store = store;
-    ckpt__txt_uri(&uri, path);
-    ckpt_err e = CKPT_OK;
     ckpt__stores_shown(shown, sizeof shown, path);
-    if (uri.backend[0] != 0 && !uri.known) e = ckpt__loader_check_local(path);
-    else e = ckpt__stores_check_end(&uri, shown);
-    if (e == CKPT_OK && uri.backend[0] != 0) e = ckpt__remote_split(path, &bucket, &src->name);
-    else if (e == CKPT_OK) ckpt__buf_text(&src->name, path);
+    ckpt_err e = ckpt__loader_name(&src->name, &bucket, path, shown, store);
     while (folders && src->name.len > 1 && src->name.data[src->name.len - 1] == '/') src->name.len--;
     const char *name = ckpt__buf_cstr(&src->name);
     if (e == CKPT_OK) e = src->name.err;

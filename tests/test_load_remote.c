@@ -9,14 +9,14 @@
 #include "bucket_util.h"
 
 // Loads by a name in the bucket; what it must be, or how it must fail.
-static ckpt_err load_from(bucket *b, const char *name, int64_t step) {
+static ckpt_err load_store(ckpt_store *s, const char *name, int64_t step) {
     run *r = run_new(".");
     ckpt_load_desc l;
     ckpt_timestamp t;
     memset(&l, 0, sizeof l);
     l.load_path = name;
     l.state = &r->st;
-    l.store = b != NULL ? b->store : NULL;
+    l.store = s;
     l.run_name = "r";
     ckpt_err e = ckpt_load(&l, &t);
     if (e == CKPT_OK) run_check(r, step);
@@ -24,6 +24,10 @@ static ckpt_err load_from(bucket *b, const char *name, int64_t step) {
     if (e != CKPT_OK && e != CKPT_CORRUPT) run_check(r, 0);     // bound memory is as it was
     ckpt_state_free(&r->st);
     return e;
+}
+
+static ckpt_err load_from(bucket *b, const char *name, int64_t step) {
+    return load_store(b != NULL ? b->store : NULL, name, step);
 }
 
 static void save_to(const char *path, int64_t step) {
@@ -76,6 +80,40 @@ static void test_load_by_name(void **state) {
     ok(load_from(b, "r/x-rank{rank}.safetensors", 4));
     assert_string_equal(left_in(tmp), "");
     bucket_end(b);
+}
+
+// What ckpt_get_uri_for_file says of a file is what it is loaded by, with the store as well; with braces doubled, as in any load_path.
+static void test_load_by_own_uri(void **state) {
+    (void)state;
+    static const char *const names[] = { "plain.pt", "r/q?x#y %41.pt", "r{1}/a.pt" };
+    const char *tmp = fresh_tmp(), *dir = util_temp_dir(), *root = util_join(dir, "a b");
+    util_mkdir(root);
+    for (int near = 0; near < 2; near++) {
+        bucket *b = near ? NULL : bucket_new(NULL);
+        ckpt_store *s = near ? NULL : b->store;
+        ckpt_uploader_desc d;
+        ckpt_uploader *u;
+        char uri[600];
+        if (near) ok(ckpt_store_open(&s, util_fmt("file://%s", root), NULL));
+        memset(&d, 0, sizeof d);
+        d.store = s;
+        ok(ckpt_uploader_open(&u, &d));
+        for (int i = 0; i < UTIL_COUNT(names); i++) {
+            save_to(util_join(dir, "one.pt"), i + 1);
+            ok(ckpt_store_put(s, names[i], util_join(dir, "one.pt"), true));
+            ok(ckpt_get_uri_for_file(u, names[i], uri, sizeof uri));
+            if (i < 2 || near) ok(load_store(s, uri, i + 1));
+            if (near) ok(load_from(NULL, uri, i + 1));
+        }
+        ok(load_store(s, "r{{1}}/a.pt", 3));
+        assert_int_equal(load_store(s, "r{1}/a.pt", 3), CKPT_ARG);
+        ok(load_store(s, util_fmt("%sr{{1}}/a.pt", s->uri), 3));
+        assert_int_equal(load_store(s, util_fmt("%s", s->uri), 3), CKPT_ARG);
+        ok(ckpt_uploader_close(u, 0));
+        if (near) ckpt_store_close(s);
+        else bucket_end(b);
+    }
+    assert_string_equal(left_in(tmp), "");
 }
 
 // The run goes on: its link leads to the next checkpoint, and the one before is rotated out.
@@ -364,7 +402,7 @@ int main(void) {
     fault_sync = FAULT_NO_SYNC;         // its calls matter here, not the time of the disk
     util_clear_env();
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load_by_name), cmocka_unit_test(test_link_moves_on),
+        cmocka_unit_test(test_load_by_name), cmocka_unit_test(test_load_by_own_uri), cmocka_unit_test(test_link_moves_on),
         cmocka_unit_test(test_compressed), cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_failures), cmocka_unit_test(test_unheld),
         cmocka_unit_test(test_progress),
