@@ -57111,11 +57111,44 @@ static ckpt_err ckpt__resume_say_lost(const ckpt__shard_meta *m, const ckpt__sha
     return e;
 }
 
+// Has this rank's folder another listing of that name than the one that is offered? Then it may have the files of another save,
+// as a machine has that went on without the others. One that is not there, or cannot be read, says nothing.
+static bool ckpt__resume_is_other_save(const ckpt_saver *s, const ckpt__resume_offer *offer) {
+    ckpt__buf path, text;
+    ckpt__error_record kept;
+    if (s->ranks.rank == offer->lender) return false;
+    ckpt__error_take(&kept);
+    ckpt__buf_init(&path, &s->allocator);
+    ckpt__buf_init(&text, &s->allocator);
+    ckpt__index_path(&path, &s->index, offer->name);
+    ckpt_err e = path.err;
+    if (e == CKPT_OK)
+        e = ckpt__file_slurp(&text, ckpt__buf_cstr(&path), CKPT__SHARD_MAX_TEXT, "the listing of a checkpoint");
+    bool other = e == CKPT_OK && (text.len != offer->length[2] || memcmp(text.data, offer->text, text.len) != 0);
+    ckpt__buf_free(&path);
+    ckpt__buf_free(&text);
+    ckpt__error_last = kept;
+    return other;
+}
+
+// In such a folder: a file of the name and the size that the offered listing tells of is that listing's only with its sum, as
+// where the one there is the older of the two. Else the checkpoint is passed over: another's file must not take its place.
+static ckpt_err ckpt__resume_check_file(const ckpt_saver *s, const ckpt__resume_offer *offer, const ckpt__shard_member *f,
+                                        const char *path) {
+    uint64_t size = 0;
+    uint32_t crc = 0;
+    if (!f->has_crc) return CKPT_OK;
+    ckpt_err e = ckpt__shard_sum_file(path, &s->allocator, &size, &crc);
+    if (e != CKPT_OK || (size == f->size && crc == f->crc)) return e;
+    return ckpt__error_set(CKPT_NOT_FOUND, "%s is of another save of that name than the one in rank %d's folder", path,
+                           offer->lender);
+}
+
 // Folders that are not one: what a rank needs and its folder has not, values that rank 0 alone has written for one, comes
 // from the folder of another rank. Nothing is brought where a file that is needed is nowhere; where a rank could not look whether
 // it is in its folder, that is what keeps the job from it. Collective.
-static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, const ckpt__shard_place *place,
-                                   const ckpt__file_options *o) {
+static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__resume_offer *offer, const ckpt__shard_meta *m,
+                                   const ckpt__shard_place *place, const ckpt__file_options *o) {
     size_t count = m->file_count, room = count * (sizeof(int64_t) * 2 + sizeof(bool) * 2) + 16;
     char *memory = (char *)ckpt__mem_alloc(&s->allocator, room);
     char *block = (char *)ckpt__mem_resize(&s->allocator, NULL, 0, CKPT__RESUME_BLOCK);
@@ -57129,15 +57162,20 @@ static ckpt_err ckpt__resume_bring(ckpt_saver *s, const ckpt__shard_meta *m, con
     ckpt_err e = memory != NULL && block != NULL ? ckpt__resume_needed(s, m, place, o, needed) : CKPT_NOMEM;
     if (e == CKPT_OK && ckpt__ranks_is_first(&s->crew)) e = ckpt__file_temp_name(&token, "ckpt-token");
     e = ckpt__ranks_share(&s->crew, e);
+    bool other = e == CKPT_OK && ckpt__resume_is_other_save(s, offer);
+    ckpt_err own = CKPT_OK;
     for (size_t i = 0; i < count && e == CKPT_OK; i++) {
         ckpt__os_info info;
         ckpt__shard_path(&path, place, m->files[i].name);
         ckpt_err seen = path.err != CKPT_OK ? path.err : ckpt__os_stat(path.data, &info);
         if (seen != CKPT_OK && !ckpt__resume_passes(seen, true) && unseen.code == CKPT_OK) ckpt__error_take(&unseen);
         here[i] = seen == CKPT_OK && info.is_file && info.size == m->files[i].size;
+        if (here[i] && other) here[i] = needed[i];              // what is not known to be of that save is nothing to send
+        if (here[i] && other && own == CKPT_OK) own = ckpt__resume_check_file(s, offer, &m->files[i], path.data);
         told[2 * i] = here[i] ? s->ranks.rank : INT64_MAX;
         told[2 * i + 1] = needed[i] && !here[i] ? -1 : 0;
     }
+    if (e == CKPT_OK) e = ckpt__ranks_share_long(&s->crew, own);
     for (size_t i = 0; i < count && e == CKPT_OK; i += 4096)
         e = ckpt__ranks_min(&s->crew, told + 2 * i, (int)(count - i < 4096 ? count - i : 4096) * 2);
     bool all = true, any = false;
@@ -57196,7 +57234,7 @@ static ckpt_err ckpt__resume_load_folder(ckpt_saver *s, const ckpt__resume_offer
     if (e == CKPT_OK) e = ckpt__shard_fits(&m, s->state, &o, NULL);
     if (s->scattered && !far) {
         e = ckpt__ranks_share_long(&s->crew, e);
-        if (e == CKPT_OK) e = ckpt__resume_bring(s, &m, &place, &o);
+        if (e == CKPT_OK) e = ckpt__resume_bring(s, offer, &m, &place, &o);
     }
     if (e == CKPT_OK) e = ckpt__shard_present(&m, &place, s->state, &o);
     e = ckpt__ranks_share_long(&s->crew, e);

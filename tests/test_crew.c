@@ -7330,6 +7330,8 @@ static void test_store_left(void **state) {
 }
 
 static bucket *upload_there[2];
+static float   life_there[TR_MOST][1000], life_wanted, life_here;       // of what was loaded, and is saved
+static const char *told_there;          // in rank 0's log; NULL: anything
 
 // Each rank on the machine of its letter in `with`, with p->by stores: resumes and goes on for p->saves batches.
 static void go_on_there(tr_rank *r, void *arg) {
@@ -7344,11 +7346,18 @@ static void go_on_there(tr_rank *r, void *arg) {
     if (p->how == TARS) m->d.remote_file_name = "run/ba{batch}-rank{rank}.tar";
     if (p->how == TARS) m->d.latest_remote_file_name = "run/latest-rank{rank}.tar";
     if (p->how == WHOLE) m->d.remote_file_name = "run/ba{batch}.pt";
+    if (p->by == 0) m->d.uploaders_count = 0;
+    if (p->by == 0) m->d.remote_file_name = m->d.latest_remote_file_name = NULL;
+    life_there[r->rank][0] = life_there[r->rank][999] = 0;
+    ckpt_bind_f32(&m->st, "state/model/life", life_there[r->rank], 1000);
     if (member_open(m)) {
         ckpt_err e = ckpt_saver_resume(m->s, &t);
         TR_CHECK(r, e == CKPT_OK || e == CKPT_NOT_FOUND);
         TR_CHECK(r, t.batch == p->number);
         member_check(m, t.batch);
+        for (int i = 0; i < 1000; i += 999) TR_CHECK(r, life_there[r->rank][i] == life_wanted);
+        TR_CHECK(r, r->rank != 0 || told_there == NULL || strstr(m->log, told_there) != NULL);
+        for (int i = 0; i < 1000; i++) life_there[r->rank][i] = life_here;
         for (int i = 1; i <= p->saves; i++) TR_OK(r, member_step(m, t.batch + i));
     }
     member_end_stores(m, u, p->by, false);
@@ -7421,6 +7430,29 @@ static void test_sharded_from_a_file_in_a_store(void **state) {
         go_on_at(&p, where, 3, 1);
         bucket_end(upload_there[0]);
     }
+}
+
+// Machine B was used alone, and has a save of the name, and a file of the name and size, of the one that D offers: it is of another
+// history, and neither taken for D's nor replaced by it. With the file of D's it is gone on from, whatever listing lies there.
+static void test_sharded_other_save(void **state) {
+    (void)state;
+    plan p = plan_of(SHARDED);
+    p.interval = "2ba";
+    life_here = 1;
+    go_on_at(&p, "D", 0, 6);
+    p.interval = "6ba";
+    life_here = 2;
+    go_on_at(&p, "B", 0, 6);
+    life_wanted = 1;
+    told_there = util_fmt("%s/B/ba6/__0_0.pt is of another save of that name than the one in rank 0's folder", p.dir);
+    go_on_at(&p, "DB", 4, 0);
+    told_there = NULL;
+    life_wanted = 2;
+    go_on_at(&p, "B", 6, 0);
+    assert_int_equal(bucket_copy(util_join(p.dir, "D/ba6/__0_0.pt"), util_join(p.dir, "B/ba6/__0_0.pt")), CKPT_OK);
+    life_wanted = 1;
+    go_on_at(&p, "DB", 6, 0);
+    life_wanted = life_here = 0;
 }
 
 // The job dies while several wait for a store that is away. The next one publishes those that are to be kept there and whose files
@@ -8336,7 +8368,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_tars_exchanged_unasked), cmocka_unit_test(test_tars_exchanged_long),
         cmocka_unit_test(test_tars_exchanged_nameless), cmocka_unit_test(test_tars_other_history),
         cmocka_unit_test(test_counted_number_no_reason), cmocka_unit_test(test_listed_latest_stays),
-        cmocka_unit_test(test_sharded_from_a_file_in_a_store), cmocka_unit_test(test_tars_exchanged_gone),
+        cmocka_unit_test(test_sharded_from_a_file_in_a_store), cmocka_unit_test(test_sharded_other_save), cmocka_unit_test(test_tars_exchanged_gone),
         cmocka_unit_test(test_again_while_removed), cmocka_unit_test(test_pinned_and_away), cmocka_unit_test(test_pinned_by_one), cmocka_unit_test(test_pinned_and_unlisted),
         cmocka_unit_test(test_pinned_on_the_way),
         cmocka_unit_test(test_hidden_files_left), cmocka_unit_test(test_open_full_disk),
