@@ -1235,7 +1235,8 @@ typedef struct ckpt_saver_counts {      // since the open
     uint64_t uploaded, uploaded_bytes;  // confirmed by stores; a checkpoint counts once for each destination
     uint64_t pending, failed;           // pending: uploads and removals that have not ended; one that is given up because newer
                                         // ones wait, or has failed and is tried again later, is none. failed: uploads
-    uint64_t removed;                   // remote objects that rotation took away
+    uint64_t removed;                   // remote objects that rotation took away; in stores that cannot tell (S3, see
+                                        // ckpt_store_remove) also what was not there any more
     uint64_t requests, retries;         // of the saver's own uploader, as the next
     double   stalled_s;                 // seconds that its threads waited on behalf of the server
     double   waited_s;                  // seconds that calls on this saver blocked: copying, writing, waiting
@@ -43316,12 +43317,17 @@ static void ckpt__uploader_settle_of(ckpt_uploader *u, ckpt__uploader_item *it) 
     ckpt__uploader_settle(u, old);
 }
 
-static ckpt_err ckpt__uploader_run_remove(ckpt_uploader *u, ckpt__uploader_item *it) {
+static ckpt_err ckpt__uploader_run_remove(ckpt_uploader *u, ckpt__uploader_item *it, bool *removed) {
     ckpt__retry retry = ckpt__uploader_retry_of(u, it);
     ckpt__retry_loop l;
     ckpt_err e = CKPT_OK;
     ckpt__retry_begin(&l, &retry, "remove", it->name);
-    while (ckpt__retry_next(&l, &e)) e = ckpt__store_run_remove(u->store, it->name, &l.t);
+    bool unsure = false;                // a try whose answer was lost may have taken it away
+    while (ckpt__retry_next(&l, &e)) {
+        e = ckpt__store_run_remove(u->store, it->name, &l.t);
+        unsure = unsure || l.t.unsure;
+    }
+    *removed = e == CKPT_OK || (e == CKPT_NOT_FOUND && unsure);
     return e == CKPT_NOT_FOUND ? CKPT_OK : ckpt__error_prefix(e, "cannot remove %s from %s", it->name, u->store->uri);
 }
 
@@ -43540,7 +43546,7 @@ static void ckpt__uploader_work(ckpt_uploader *u, ckpt__uploader_slot *s, ckpt__
     ckpt__uploader_say(u, it->name);
     ckpt__uploader_settle_of(u, it);
     if (it->kind == CKPT__UPLOADER_PUT) e = ckpt__uploader_run_put(u, it, &published);
-    else if (it->kind == CKPT__UPLOADER_REMOVE) e = ckpt__uploader_run_remove(u, it);
+    else if (it->kind == CKPT__UPLOADER_REMOVE) e = ckpt__uploader_run_remove(u, it, &published);
     else if (it->kind == CKPT__UPLOADER_LOOK) published = !ckpt__uploader_is_lost(u, it);
     if (ckpt__uploader_withdraw(u, s, it, e)) return;
     e = ckpt__uploader_outcome(u, it, e);
@@ -43704,7 +43710,8 @@ static ckpt_err ckpt__uploader_ask(ckpt_uploader *u, ckpt__uploader_kind kind, c
                               u->store->uri);
 }
 
-// Removes an object. known: of a store that has refused that before, so that nobody is told when it does.
+// Removes an object; `published` tells whether there was one. known: of a store that has refused that before, so that nobody is
+// told when it does.
 static ckpt_err ckpt__uploader_remove(ckpt_uploader *u, const char *name, bool known,
                                       void (*done)(const char *name, ckpt_err e, bool published, void *user), void *user) {
     return ckpt__uploader_ask(u, CKPT__UPLOADER_REMOVE, name, known, done, user);
@@ -50758,10 +50765,9 @@ static ckpt_err ckpt__saver_write_ledger(const ckpt_saver *s, ckpt__remote *r) {
 }
 
 // An object that rotation has let go is gone, or could not be removed, which is said once. On a worker's thread.
-static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, void *user) {
+static void ckpt__saver_removed(const char *name, ckpt_err e, bool was_there, void *user) {
     ckpt__saver_upload *up = (ckpt__saver_upload *)user;
     ckpt_saver *s = up->saver;
-    (void)published;
     bool gone = e == CKPT_OK || e == CKPT_NOT_FOUND;
     if (!gone) (void)ckpt__error_prefix(e, "an old checkpoint could not be removed");
     bool known = up->known && ckpt__remote_is_final(e);
@@ -50776,7 +50782,7 @@ static void ckpt__saver_removed(const char *name, ckpt_err e, bool published, vo
     ckpt__saver_leave(s);
     if (wrote == CKPT_OK && rest) wrote = up->rest(s, up->to, 0, CKPT_OK, false, true);
     if (wrote != CKPT_OK && wrote != CKPT_CANCELLED) ckpt__saver_note_failure(s, true);
-    if (gone) (void)ckpt__os_add64(&s->shared->removed, 1);
+    if (was_there) (void)ckpt__os_add64(&s->shared->removed, 1);
     if (up->told) ckpt__saver_note_removal(s, e);
     ckpt__saver_end_upload(up);
 }

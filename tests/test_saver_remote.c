@@ -1618,6 +1618,27 @@ static void test_keep_none_same_name(void **state) {
     }
 }
 
+// What was not there any more is gone, and was taken away by somebody else.
+static void test_removed_is_counted(void **state) {
+    (void)state;
+    bucket *b = bucket_new(NULL);
+    remote_run m = remote_new(util_temp_dir(), b);
+    m.r->d.num_remote_to_keep = 2;
+    run_open(m.r);
+    for (int i = 1; i <= 4; i++) {
+        if (i == 3) assert_int_equal(unlink(bucket_path(b, "run/ba1.pt")), 0);
+        save_wait(&m, i);
+    }
+    ok(ckpt_saver_wait(m.r->s, 0));
+    assert_string_equal(bucket_names(b), "run%ba3.pt run%ba4.pt run%latest.pt.symlink");
+    ckpt_saver_counts c;
+    ckpt_saver_stats(m.r->s, &c);
+    assert_int_equal(c.removed, 1);
+    assert_int_equal(c.failed, 0);
+    remote_end(&m);
+    bucket_end(b);
+}
+
 static void test_remote_rotation(void **state) {
     (void)state;
     bucket *b = bucket_new(NULL);
@@ -5416,7 +5437,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_chdir_while_uploading), cmocka_unit_test(test_upload_ends_in_a_moved_folder),
         cmocka_unit_test(test_uri_folder_is_itself), cmocka_unit_test(test_uri_folder_is_nothing),
         cmocka_unit_test(test_trial_is_in_the_folder),
-        cmocka_unit_test(test_two_destinations),
+        cmocka_unit_test(test_two_destinations), cmocka_unit_test(test_removed_is_counted),
         cmocka_unit_test(test_file_path_format), cmocka_unit_test(test_unclean_names),
         cmocka_unit_test(test_open_fails_after_handing_over),
         cmocka_unit_test(test_calls_do_not_wait),
