@@ -20448,10 +20448,14 @@ static ckpt_err ckpt__auth_call(ckpt_err (*ask)(ckpt_credentials *out, void *use
     ckpt__error_take(&kept);
     ckpt__error_last.text[0] = 0;
     ckpt_err e = ask(out, user);
+    if (out->expires != out->expires) out->expires = 0;         // NaN: it knows of no end
     if (e == CKPT_OK) {
         ckpt__error_last = kept;
         return e;
     }
+    if ((int)e < 0 || e >= CKPT__ERR_COUNT)
+        return ckpt__error_set(CKPT_AUTH, "the program's own function gave no %s, but returned %d, which is no error of this "
+                               "library", what, (int)e);
     ckpt_err as = e == CKPT_CANCELLED ? CKPT_AUTH : e;
     if (ckpt__error_last.text[0] != 0) return ckpt__error_prefix(as, "the program's own function gave no %s", what);
     return ckpt__error_set(as, "the program's own function gave no %s, but %s", what, ckpt__error_name(e));

@@ -694,6 +694,35 @@ static void test_given(void **state) {
     client_close(&c);
 }
 
+static ckpt_err odd_callback(ckpt_credentials *out, void *user) {
+    asked++;
+    snprintf(out->access_key_id, sizeof out->access_key_id, "CALL%d", asked);
+    snprintf(out->secret_access_key, sizeof out->secret_access_key, SECRET);
+    out->expires = strtod("nan", NULL);
+    return (ckpt_err)*(int *)user;
+}
+
+// What a program's function says that it cannot mean: a number that is no error, and an end that is no number.
+static void test_given_oddly(void **state) {
+    (void)state;
+    static int says[] = { 99, -1, CKPT__ERR_COUNT, CKPT_OK };
+    ckpt_store_desc d;
+    memset(&d, 0, sizeof d);
+    d.credentials = odd_callback;
+    for (int i = 0; i < 4; i++) {
+        d.credentials_user = &says[i];
+        asked = 0;
+        assert_int_equal(client_open(&c, &d), CKPT_OK);
+        for (int k = 0; k < 3 && says[i] == CKPT_OK; k++) {
+            assert_int_equal(client_get(&c), CKPT_OK);
+            expect("CALL1", SECRET, "");
+        }
+        if (says[i] != CKPT_OK) assert_int_equal(client_get(&c), CKPT_AUTH);
+        if (says[i] != CKPT_OK) SAYS(util_fmt("returned %d, which is no error", says[i]));
+        client_close(&c);
+    }
+}
+
 static void test_files(void **state) {
     (void)state;
     assert_int_equal(once(&c, NULL), CKPT_AUTH);
@@ -1507,7 +1536,8 @@ static void test_no_memory(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sigv4), cmocka_unit_test(test_sigv4_refuses), cmocka_unit_test(test_checksums), cmocka_unit_test(test_hmac),
-        cmocka_unit_test_setup(test_environment, fresh), cmocka_unit_test_setup(test_given, fresh), cmocka_unit_test_setup(test_files, fresh),
+        cmocka_unit_test_setup(test_environment, fresh), cmocka_unit_test_setup(test_given, fresh),
+        cmocka_unit_test_setup(test_given_oddly, fresh), cmocka_unit_test_setup(test_files, fresh),
         cmocka_unit_test_setup(test_files_change, fresh), cmocka_unit_test_setup(test_files_damaged, fresh), cmocka_unit_test_setup(test_program, fresh),
         cmocka_unit_test_setup_teardown(test_role, start, stop), cmocka_unit_test_setup_teardown(test_role_wrong, start, stop),
         cmocka_unit_test_setup_teardown(test_sts_replies, start, stop), cmocka_unit_test_setup_teardown(test_web_identity, start, stop),
