@@ -1491,7 +1491,7 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_custom(ckpt_store **out, const ckp
 // overwrite off: CKPT_EXISTS when the object is there; where the store cannot be told (sftp, some S3 servers) it is looked for
 // before. A reply that gets lost is recognised: what this very call has put is no CKPT_EXISTS; where neither a mark nor a sum
 // tells, as in a custom store, the object is fetched and compared.
-// CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_ARG: a pipe, say, or a file of /proc whose size is told as 0.
+// CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_ARG: a folder or a pipe, or a file of /proc whose size is told as 0.
 // CKPT_CORRUPT: the file changed while it was sent; a custom store, which reads it by itself, may have some of both then.
 // CKPT_NO_SPACE.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_put(ckpt_store *s, const char *name, const char *file_path, bool overwrite);
@@ -1596,8 +1596,8 @@ typedef struct ckpt_transfer_stats {    // counted since the open
 // goes into the queue.
 // COMPOSER_LOCAL_RANK_STAGGER_SECONDS: each upload waits for so many seconds times the local rank.
 // CKPT_ARG: a wrong number, no URI, {run_name} without a run name. CKPT_UNSUPPORTED: a scheme that this build cannot
-// reach. CKPT_AUTH, CKPT_NET, CKPT_NOT_FOUND: the store refused the trial. *out is NULL then. Blocks. Any thread; the
-// one that calls check, wait, download and close is the owner, one thread at a time.
+// reach. CKPT_EXISTS: upload_staging_folder is a file. CKPT_AUTH, CKPT_NET, CKPT_NOT_FOUND: the store refused the trial.
+// *out is NULL then. Blocks. Any thread; the one that calls check, wait, download and close is the owner, one thread at a time.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_uploader_open(ckpt_uploader **out, const ckpt_uploader_desc *desc);
 // Takes a file for upload under file_path_format_string, filled in with remote_file_name, and returns when it is
 // staged and recorded durably; it never waits for the network. A file of up to 4 MiB is copied and may be changed
@@ -65248,7 +65248,8 @@ static ckpt_err ckpt__public_put(ckpt_store *s, const char *name, const char *pa
     memset(&send, 0, sizeof send);
     ckpt_err e = ckpt__uploader_make_mark(mark, (uint64_t)(ckpt__os_time() * 1e6));
     if (e == CKPT_OK) e = ckpt__os_stat(path, &info);               // before the open, which waits at a pipe
-    if (e == CKPT_OK && !info.is_file && !info.is_dir) e = ckpt__error_set(CKPT_ARG, "%s is no regular file", path);
+    if (e == CKPT_OK && !info.is_file)
+        e = ckpt__error_set(CKPT_ARG, "%s is %s", path, info.is_dir ? "a folder, not a file" : "no regular file");
     if (e == CKPT_OK) e = ckpt__os_open_read(&send.body.fd, path);
     if (e != CKPT_OK) return ckpt__error_prefix(e, "cannot upload %s to %s", name, s->uri);
     e = ckpt__os_fstat(send.body.fd, &info, path);

@@ -477,6 +477,8 @@ static void test_hidden(void **state) {
     contract_ok(ckpt_store_put(s, "folder/below", file, true));
     contract_is(ckpt_store_put(s, "folder", file, true), CKPT_IO);
     contract_is(ckpt_store_put(s, "folder", file, false), CKPT_IO);
+    contract_is(ckpt_store_put(s, "of_a_folder", util_temp_dir(), true), CKPT_ARG);     // as ckpt_put_file and ckpt_upload_file have it
+    assert_non_null(strstr(ckpt_last_error(), "is a folder, not a file"));
     assert_true(contract_holds(s, "folder/below", "x", 1));
     // Uploads with ids that no store made.
     contract_multi c;

@@ -1231,6 +1231,21 @@ static void test_half_sent_then_newer(void **state) {
     }
 }
 
+static void test_staging_is_a_file(void **state) {
+    (void)state;
+    world w;
+    new_world(&w);
+    open_store(&w);
+    util_write_text(w.staging, "x");
+    w.d.store = w.store;
+    w.d.upload_staging_folder = w.staging;
+    w.u = (ckpt_uploader *)&w;
+    assert_int_equal(ckpt_uploader_open(&w.u, &w.d), CKPT_EXISTS);
+    assert_null(w.u);
+    assert_string_equal(util_read(w.staging, NULL), "x");
+    end_world(&w);
+}
+
 // What it hides of a file that is refused for good goes: of one that was written to while it was sent, or before the next process or
 // a later try came to it again.
 static void test_half_sent_then_changed(void **state) {
@@ -5129,7 +5144,8 @@ int main(void) {
         cmocka_unit_test(test_remove),
         cmocka_unit_test(test_put_after_an_answer),
         cmocka_unit_test(test_failed_then_newer), cmocka_unit_test(test_half_sent_then_newer), cmocka_unit_test(test_record_stays),
-        cmocka_unit_test(test_half_sent_then_changed), cmocka_unit_test(test_half_sent_link),
+        cmocka_unit_test(test_half_sent_then_changed), cmocka_unit_test(test_staging_is_a_file),
+        cmocka_unit_test(test_half_sent_link),
         cmocka_unit_test(test_record_of_none_stays), cmocka_unit_test(test_never_sent_then_newer), cmocka_unit_test(test_nothing_was_cancelled),
         cmocka_unit_test(test_outage),
         cmocka_unit_test(test_staging_away),
