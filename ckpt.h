@@ -162,7 +162,12 @@
    ckpt_saver_resume looks through the index, or through the folder when the index is lost, takes the newest save,
    verifies while it loads, and walks back to the next older one when that fails. (The newest save is the newest by
    time, unless the loop itself went back: what lies after the point it went back to is then an abandoned future,
-   tried last.) What is restored: bound values in place, the timestamp, the saver's own record. It is strict: a name
+   tried last.) Between a folder, the folders of other machines and stores the count of saves decides, where it is known
+   of both, and else how far the training has come, as names tell it: not when a checkpoint was put. (Of one file for all
+   ranks rank 0 is sent another machine's only where it was saved after all that rank 0 has.) So a machine that went on
+   alone, and comes back with a later step than the others have saved since, brings its own history with it: remove its
+   checkpoints first. With per_rank_tar tarballs of two such histories do not go together.
+   What is restored: bound values in place, the timestamp, the saver's own record. It is strict: a name
    that is bound but not in the file is an error, so that a resumed run never starts with half of its state. A run whose
    model has got a tensor more binds what was saved, resumes, and binds the new one then; of one that it has lost the memory
    is bound for the resume, and the table freed and made again without it. For fine-tuning load first, then resume:
