@@ -59110,6 +59110,19 @@ static ckpt_err ckpt__resume_answer(ckpt_saver *s, ckpt_timestamp *t, bool *load
     }
 }
 
+// The run goes on from the line `l`, of a later step than a store's latest. Where another machine has put that since, as far as
+// this one knows, there are two histories of the run, and the user may have meant that one.
+static void ckpt__resume_tell_overtaken(const ckpt_saver *s, const ckpt__resume_walk *w, const ckpt__index_line *l) {
+    for (size_t i = 0; i < w->far_count; i++) {
+        const ckpt__resume_far *f = &w->far[i];
+        bool since = f->from != NULL && f->linked && !f->tried && l->saved_at > 0 && f->put > l->saved_at;
+        if (!since || ckpt__index_find(&f->from->ledger, f->name) >= 0 || ckpt__resume_compare_line(f, l) >= 0) continue;
+        ckpt__error_log(&s->logger, CKPT_LOG_WARN, "%s%s, which the latest there leads to, was put by another machine after %s "
+                        "was saved here, and is passed over for it, as that is of a later step: these may be two histories of "
+                        "the run", f->from->store->uri, f->name, l->name);
+    }
+}
+
 // The rank that chooses, and one for itself. Below the turn.
 static ckpt_err ckpt__resume_choose(ckpt_saver *s, ckpt__resume_walk *w, ckpt_timestamp *t, bool *loaded, size_t *line) {
     size_t lines = s->index.count + 1;
@@ -59123,6 +59136,7 @@ static ckpt_err ckpt__resume_choose(ckpt_saver *s, ckpt__resume_walk *w, ckpt_ti
                             "to go on from", l->name, s->root);
     }
     if (e == CKPT_OK) e = ckpt__resume_walk_all(s, w, tried, t, loaded, line);
+    if (e == CKPT_OK && *loaded && *line < s->index.count) ckpt__resume_tell_overtaken(s, w, &s->index.lines[*line]);
     if (e == CKPT_OK && !*loaded) e = ckpt__resume_nothing(s, w);
     ckpt__mem_free(&s->allocator, tried, lines);
     if (s->crew.together && s->crew.broken.code == CKPT_OK) {

@@ -2,6 +2,7 @@
    run.sh: tsan */
 
 #include "fault/faults.h"
+#include <sys/time.h>
 #define CKPT_IMPLEMENTATION
 #include "../ckpt.h"
 #include "util.h"
@@ -1093,6 +1094,33 @@ static void test_own_failure_is_reported_once(void **state) {
     assert_string_equal(util_read(util_fmt("%s/x/latest.pt.symlink", dir), NULL), util_fmt("%s/x/ba3.pt", dir + 1));
     assert_int_equal(ckpt_saver_close(r->s, 0), e);
     ckpt_state_free(&r->st);
+}
+
+// In the folder `here`, with the store at `folder` or none: goes on from `from` and saves at `to`; 0: neither. Its log.
+static const char *go_on_in(const char *here, const char *folder, int from, int to) {
+    ckpt_timestamp t;
+    assert_int_equal(chdir(here), 0);
+    run *r = run_new(folder);
+    run_open(r);
+    if (from > 0) ok(ckpt_saver_resume(r->s, &t));
+    if (from > 0) assert_int_equal(t.batch, from);
+    if (to > 0) run_save(r, to);
+    run_end(r);
+    return r->log;
+}
+
+// A machine that went on without the store comes back with a later step than what another has put since: it says so.
+static void test_overtaken_is_told(void **state) {
+    (void)state;
+    const char *one = util_temp_dir(), *other = util_temp_dir(), *far = util_temp_dir(), *uri = util_fmt("file://%s/run", far);
+    (void)go_on_in(one, uri, 0, 2);
+    assert_null(strstr(go_on_in(other, uri, 2, 0), "two histories"));
+    (void)go_on_in(other, util_fmt("%s/run", far + 1), 2, 4);
+    assert_null(strstr(go_on_in(one, uri, 2, 3), "two histories"));
+    struct timeval later[2] = { { time(NULL) + 100, 0 }, { time(NULL) + 100, 0 } };
+    assert_int_equal(utimes(util_fmt("%s/run/ba3.pt", far), later), 0);
+    assert_non_null(strstr(go_on_in(other, uri, 4, 0), "/run/ba3.pt, which the latest there leads to, was put by another machine after ba4.pt"));
+    assert_null(strstr(go_on_in(other, uri, 4, 0), "two histories"));
 }
 
 // A rank's object that had come and is not there any more is no failure to the uploader that has looked for it: wait tells of it all the
@@ -5447,7 +5475,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_early_parts),
         cmocka_unit_test(test_failure_is_reported_once),
         cmocka_unit_test(test_failed_upload_outlives_a_failed_save),
-        cmocka_unit_test(test_own_failure_is_reported_once), cmocka_unit_test(test_own_object_is_gone), cmocka_unit_test(test_two_failures_at_once),
+        cmocka_unit_test(test_own_failure_is_reported_once), cmocka_unit_test(test_own_object_is_gone),
+        cmocka_unit_test(test_overtaken_is_told), cmocka_unit_test(test_two_failures_at_once),
         cmocka_unit_test(test_stalled_upload),
         cmocka_unit_test(test_overwrite), cmocka_unit_test(test_refused_stays_refused),
         cmocka_unit_test(test_own_object_is_replaced), cmocka_unit_test(test_own_object_without_link_is_replaced),
