@@ -526,16 +526,19 @@ static endless endless_kind;
 static int endless_pages;
 
 static void on_endless_list(net_request *r, void *user) {
-    static const char *const entry[] = { "<Contents><Key>pre/a%d</Key><Size>1</Size></Contents>", "<Upload><Key>pre/a</Key><UploadId>%d</UploadId></Upload>",
-                                         "<Part><PartNumber>%d</PartNumber><ETag>x</ETag><Size>1</Size></Part>" };
-    static const char *const mark[] = { "<NextContinuationToken>%d</NextContinuationToken>", "<NextKeyMarker>pre/a</NextKeyMarker><NextUploadIdMarker>%d</NextUploadIdMarker>",
-                                        "<NextPartNumberMarker>%d</NextPartNumberMarker>" };
+    static const char *const entry[][2] = { { "<Contents><Key>pre/a", "</Key><Size>1</Size></Contents>" },
+                                            { "<Upload><Key>pre/a</Key><UploadId>", "</UploadId></Upload>" },
+                                            { "<Part><PartNumber>", "</PartNumber><ETag>x</ETag><Size>1</Size></Part>" } };
+    static const char *const mark[][2] = { { "<NextContinuationToken>", "</NextContinuationToken>" },
+                                           { "<NextKeyMarker>pre/a</NextKeyMarker><NextUploadIdMarker>", "</NextUploadIdMarker>" },
+                                           { "<NextPartNumberMarker>", "</NextPartNumberMarker>" } };
     char body[1024], one[128], next[128];
     (void)user;
     int page = endless_pages++, kind = endless_kind == OF_UPLOADS ? 1 : endless_kind == OF_PARTS ? 2 : 0;
     bool barren = endless_kind == BARREN || (endless_kind == BARREN_AT_FIRST && page % 1000 != 999);
-    snprintf(one, sizeof one, entry[kind], endless_kind == BY_TURNS ? page % 3 : endless_kind == BARREN_AT_FIRST ? page : 1);
-    snprintf(next, sizeof next, mark[kind], page + 1);
+    int number = endless_kind == BY_TURNS ? page % 3 : endless_kind == BARREN_AT_FIRST ? page : 1;
+    snprintf(one, sizeof one, "%s%d%s", entry[kind][0], number, entry[kind][1]);
+    snprintf(next, sizeof next, "%s%d%s", mark[kind][0], page + 1, mark[kind][1]);
     snprintf(body, sizeof body, "<ListBucketResult><IsTruncated>%s</IsTruncated>%s%s</ListBucketResult>",
              endless_kind == BARREN_AT_FIRST && page == 1999 ? "false" : "true", barren ? "" : one, next);
     net_reply(r, 200, NULL, body, strlen(body));
