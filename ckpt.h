@@ -1496,7 +1496,8 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_custom(ckpt_store **out, const ckp
 // overwrite off: CKPT_EXISTS when the object is there; where the store cannot be told (sftp, some S3 servers) it is looked for
 // before. A reply that gets lost is recognised: what this very call has put is no CKPT_EXISTS; where neither a mark nor a sum
 // tells, as in a custom store, the object is fetched and compared.
-// CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_ARG: a folder or a pipe, or a file of /proc whose size is told as 0.
+// CKPT_NOT_FOUND: no such file, or no such bucket. CKPT_ARG: a folder or a pipe, or a file of /proc whose size is told as 0;
+// the server refuses a setting such as canned_acl.
 // CKPT_CORRUPT: the file changed while it was sent; a custom store, which reads it by itself, may have some of both then.
 // CKPT_NO_SPACE.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_store_put(ckpt_store *s, const char *name, const char *file_path, bool overwrite);
@@ -26005,6 +26006,8 @@ static const ckpt__web_meaning ckpt__s3_meanings[] = {
     { "AuthorizationHeaderMalformed", CKPT_AUTH, false, false, "" },
     { "InvalidBucketName", CKPT_ARG, false, false, "" },
     { "KeyTooLongError", CKPT_ARG, false, false, "" },
+    { "InvalidArgument", CKPT_ARG, false, false, "" },          // of settings as an ACL or an encryption: never passes by itself
+    { "InvalidStorageClass", CKPT_ARG, false, false, "" },
     { "EntityTooSmall", CKPT_ARG, false, false, "; parts must be larger here" },
     { "EntityTooLarge", CKPT_ARG, false, false, "; it is larger than this server takes" },
     { "NoSuchKey", CKPT_NOT_FOUND, false, false, "; there is no such object" },

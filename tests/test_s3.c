@@ -385,6 +385,20 @@ static void test_guards_refused(void **state) {
     ckpt_store_close(s);
 }
 
+// What the server refuses of the settings stays refused: nobody is to try it for hours.
+static void test_settings_refused(void **state) {
+    (void)state;
+    static const step steps[] = { { 400, NULL, ERROR_XML("InvalidArgument", "Argument x-amz-acl is invalid"), 0 },
+                                  { 400, NULL, ERROR_XML("InvalidStorageClass", "no such class"), 0 } };
+    ckpt_store *s = meet_guard(steps, 2, CKPT__S3_SIGNED);
+    is(put(s, "hello world", true, NULL), CKPT_ARG);
+    assert_false(t.transient);
+    sentence_has("x-amz-acl");
+    is(put(s, "hello world", true, NULL), CKPT_ARG);
+    assert_int_equal(requests(), 2);
+    ckpt_store_close(s);
+}
+
 static void test_changed_source(void **state) {
     (void)state;
     static const step steps[] = { { 400, NULL, ERROR_XML("BadDigest", "The Content-MD5 you specified did not match"), 0 } };
@@ -1680,7 +1694,8 @@ int main(void) {
         cmocka_unit_test(test_addresses), cmocka_unit_test(test_services), cmocka_unit_test(test_endpoint_order),
         cmocka_unit_test(test_refused_settings), cmocka_unit_test(test_put_headers), cmocka_unit_test(test_upload_args), cmocka_unit_test(test_names),
         cmocka_unit_test(test_crc_echoed), cmocka_unit_test(test_crc_ignored), cmocka_unit_test(test_guards_refused),
-        cmocka_unit_test(test_changed_source), cmocka_unit_test(test_checksum_setting), cmocka_unit_test(test_confirm),
+        cmocka_unit_test(test_changed_source),
+        cmocka_unit_test(test_settings_refused), cmocka_unit_test(test_checksum_setting), cmocka_unit_test(test_confirm),
         cmocka_unit_test(test_create_only), cmocka_unit_test(test_refusals), cmocka_unit_test(test_region), cmocka_unit_test(test_region_not_named),
         cmocka_unit_test(test_region_is_right), cmocka_unit_test(test_clock),
         cmocka_unit_test(test_expired), cmocka_unit_test(test_parts_with_crc), cmocka_unit_test(test_parts_without_crc), cmocka_unit_test(test_parts_unsigned),
