@@ -414,7 +414,7 @@ typedef struct tensor_stats {
 } tensor_stats;
 
 // What is kept from piece to piece of one pass.
-typedef struct stats_pass { tensor_stats *s; ckpt_dtype dtype; uint64_t finite; double m2, width, scale; } stats_pass;
+typedef struct stats_pass { tensor_stats *s; ckpt_dtype dtype; uint64_t finite; double m2, width, start, scale; } stats_pass;
 
 static char   *piece_bytes[2];
 static double *piece_values[2];
@@ -484,7 +484,7 @@ static void take_buckets(stats_pass *p, const double *v, const char *raw, size_t
     (void)raw;
     for (size_t i = 0; i < n; i++) {
         if (!is_finite(&v[i])) continue;
-        int b = (int)((v[i] * p->scale / p->width - p->s->min * p->scale / p->width) * BUCKETS);
+        int b = (int)((v[i] * p->scale / p->width - p->start) * BUCKETS);
         p->s->buckets[b < 0 ? 0 : b >= BUCKETS ? BUCKETS - 1 : b]++;
     }
 }
@@ -514,7 +514,9 @@ static ckpt_err take_stats(ckpt_file *f, int index, const ckpt_entry *e, tensor_
     s->std = p.finite > 0 ? ldexp(sqrt(p.m2 / (double)p.finite), smaller) : 0;
     p.width = s->max - s->min;
     p.scale = p.finite == 0 || is_finite(&p.width) ? 1 : 0.5;
-    if (p.scale < 1) p.width = s->max * p.scale - s->min * p.scale;
+    volatile double low = s->min * p.scale, high = s->max * p.scale;   // or -ffast-math takes the difference of the ends first
+    if (p.scale < 1) p.width = high - low;
+    if (p.width > 0) p.start = low / p.width;
     if (err == CKPT_OK && p.width > 0) return each_piece(f, index, e, take_buckets, &p, m);
     if (p.width == 0) s->buckets[BUCKETS / 2] = s->count - s->nans - s->infs;
     meter_add(m, e->size);
