@@ -938,7 +938,6 @@ typedef struct ckpt_entry {
     uint32_t    checksum;       // CRC-32 of the stored bytes
     bool        has_checksum;
     int         pieces;         // of a checkpoint of many ranks: in how many pieces it lies; else 0
-    const char *what;           // kinds NONE and OTHER: what it is, as "an empty dict", "argparse.Namespace"; NULL: not known
 } ckpt_entry;
 
 typedef struct ckpt_file ckpt_file;     // looking inside without binding: tools, partial reads
@@ -957,6 +956,9 @@ CKPT__DECL int      ckpt_file_ranks(const ckpt_file *f);
 CKPT__DECL const char *ckpt_file_shard(const ckpt_file *f, int index, uint64_t *size);
 // Describes entry `index`, in file order. CKPT_ARG: no such index.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_file_entry(const ckpt_file *f, int index, ckpt_entry *out);
+// What entry `index` is, of kinds NONE and OTHER, as "an empty dict", "argparse.Namespace". NULL: that is not known, or it has a
+// value. The text is the file's.
+CKPT__DECL const char *ckpt_file_what(const ckpt_file *f, int index);
 // Copies bytes [offset, offset + size) of an entry's value to dst: a tensor row-major whatever its strides in
 // the file; an int as int64_t, a float as double, a bool as one byte, text without a NUL. Not verified: call
 // ckpt_file_verify first where that matters. CKPT_NOT_FOUND: a checkpoint of many ranks was removed, or saved again under its
@@ -64759,7 +64761,6 @@ CKPT__DECL ckpt_err ckpt_file_entry(const ckpt_file *f, int index, ckpt_entry *o
     out->name = e->name;
     out->kind = e->kind;
     out->size = ckpt__file_entry_size(e);
-    if (e->kind == CKPT_KIND_NONE || e->kind == CKPT_KIND_OTHER) out->what = e->text;
     if (e->kind == CKPT_KIND_TENSOR) {
         out->tensor.dtype = e->dtype;
         out->tensor.ndim = e->ndim;
@@ -64776,6 +64777,12 @@ CKPT__DECL ckpt_err ckpt_file_entry(const ckpt_file *f, int index, ckpt_entry *o
         out->has_checksum = f->toc.blobs[e->blob].has_crc;
     }
     return CKPT_OK;
+}
+
+CKPT__DECL const char *ckpt_file_what(const ckpt_file *f, int index) {
+    if (f == NULL || index < 0 || (size_t)index >= f->toc.count) return NULL;
+    const ckpt__entry *e = &f->toc.entries[index];
+    return e->kind == CKPT_KIND_NONE || e->kind == CKPT_KIND_OTHER ? e->text : NULL;
 }
 
 CKPT__DECL ckpt_err ckpt_file_read(ckpt_file *f, int index, uint64_t offset, void *dst, size_t size) {

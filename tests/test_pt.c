@@ -146,6 +146,15 @@ static void test_empty_state(void **unused) {
     assert_int_equal(f.toc.entries[0].kind, CKPT_KIND_NONE);
     assert_string_equal(f.toc.entries[0].text, "an empty dict");
     ckpt__toc_free(&f.toc);
+    ckpt_file *opened = NULL;
+    const char *path = util_join(util_temp_dir(), "empty.pt");
+    util_write(path, bytes, size);
+    assert_int_equal(ckpt_file_open(&opened, path), CKPT_OK);
+    assert_string_equal(ckpt_file_what(opened, 0), "an empty dict");
+    assert_null(ckpt_file_what(opened, 1));
+    assert_null(ckpt_file_what(opened, -1));
+    assert_null(ckpt_file_what(NULL, 0));
+    ckpt_file_close(opened);
     free(bytes);
 }
 

@@ -1294,11 +1294,12 @@ static scalar read_scalar(ckpt_file *f, int index, const ckpt_entry *e) {
     return s;
 }
 
-static void value_text(const ckpt_entry *e, const scalar *s, char *buf, size_t cap) {
+static void value_text(const ckpt_file *f, int index, const ckpt_entry *e, const scalar *s, char *buf, size_t cap) {
     char clean[512];
     buf[0] = 0;
     if (e->kind == CKPT_KIND_TENSOR) { shape_text(e, buf, cap); return; }
-    if (e->what != NULL && strcmp(e->what, "None") != 0) shown(e->what, buf, cap);
+    const char *what = ckpt_file_what(f, index);
+    if (what != NULL && strcmp(what, "None") != 0) shown(what, buf, cap);
     if (!s->has) return;
     if (e->kind == CKPT_KIND_INT) snprintf(buf, cap, "%lld", (long long)s->i);
     if (e->kind == CKPT_KIND_FLOAT) snprintf(buf, cap, "%.10g", s->f);
@@ -1362,8 +1363,9 @@ static void show_json(ckpt_file *f, const char *path, uint64_t size, const show_
         }
         if (e->pieces > 0) printf(", \"pieces\": %d", e->pieces);
         if (e->has_checksum) printf(", \"checksum\": \"%08lx\"", (unsigned long)e->checksum);
-        if (e->what != NULL) printf(", \"what\": ");
-        if (e->what != NULL) json_text(e->what);
+        const char *what = ckpt_file_what(f, rows[i].index);
+        if (what != NULL) printf(", \"what\": ");
+        if (what != NULL) json_text(what);
         const scalar *v = &rows[i].value;
         if (v->has) printf(", \"value\": ");
         if (v->has && e->kind == CKPT_KIND_INT) printf("%lld", (long long)v->i);
@@ -1521,7 +1523,7 @@ static void show_tree(const ckpt_file *f, const char *path, uint64_t size, const
         shown(level_of(e->name, levels, &len), name, sizeof name);
         printf("%*s%s", 2 * levels, "", name);
         pad(2 * levels + columns_of(name), wide);
-        value_text(e, &rows[i].value, text, sizeof text);
+        value_text(f, rows[i].index, e, &rows[i].value, text, sizeof text);
         bool sized = e->kind == CKPT_KIND_TENSOR || e->kind == CKPT_KIND_BYTES || e->kind == CKPT_KIND_FILE;
         printf("%s%-15s%s", e->kind == CKPT_KIND_TENSOR ? GREEN : DIM, kind_text(e), PLAIN);
         if (sized) printf("%-22s%10s", text, size_text(e->size, num, sizeof num));
@@ -3279,11 +3281,12 @@ static ckpt_err diff_values(diff_side *a, int ia, diff_side *b, int ib, differen
     memset(d, 0, sizeof *d);
     bool shapes = ea->kind == CKPT_KIND_TENSOR && (ea->tensor.ndim != eb->tensor.ndim || ea->tensor.dtype != eb->tensor.dtype ||
                   memcmp(ea->tensor.shape, eb->tensor.shape, (size_t)ea->tensor.ndim * sizeof(int64_t)) != 0);
-    bool unread = ea->kind == CKPT_KIND_NONE || ea->kind == CKPT_KIND_OTHER, told = ea->what != NULL && eb->what != NULL;
-    if (ea->kind != eb->kind || shapes || (unread && told && strcmp(ea->what, eb->what) != 0)) {
+    const char *what = ckpt_file_what(a->f, ia), *other = ckpt_file_what(b->f, ib);
+    bool unread = ea->kind == CKPT_KIND_NONE || ea->kind == CKPT_KIND_OTHER, told = what != NULL && other != NULL;
+    if (ea->kind != eb->kind || shapes || (unread && told && strcmp(what, other) != 0)) {
         scalar sx = read_scalar(a->f, ia, ea), sy = read_scalar(b->f, ib, eb);
-        value_text(ea, &sx, x, sizeof x);
-        value_text(eb, &sy, y, sizeof y);
+        value_text(a->f, ia, ea, &sx, x, sizeof x);
+        value_text(b->f, ib, eb, &sy, y, sizeof y);
         d->differs = true;
         snprintf(d->note, sizeof d->note, "%s %s -> %s %s", kind_text(ea), x, kind_text(eb), y);
         return CKPT_OK;
@@ -3309,8 +3312,8 @@ static ckpt_err diff_values(diff_side *a, int ia, diff_side *b, int ib, differen
     if (ea->kind == CKPT_KIND_FLOAT && is_near(fabs(sx.f - sy.f), sx.f, sy.f)) d->differs = false;
     if (ea->kind == CKPT_KIND_INT && is_near(distance(CKPT_I64, (const char *)&sx.i, (const char *)&sy.i, 0, 0), (double)sx.i, (double)sy.i))
         d->differs = false;
-    value_text(ea, &sx, x, sizeof x);
-    value_text(eb, &sy, y, sizeof y);
+    value_text(a->f, ia, ea, &sx, x, sizeof x);
+    value_text(b->f, ib, eb, &sy, y, sizeof y);
     snprintf(d->note, sizeof d->note, "%s -> %s", x, y);
     return CKPT_OK;
 }

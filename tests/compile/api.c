@@ -45,6 +45,7 @@ static void functions_of_files(void) {
     int (*file_ranks)(const ckpt_file *) = ckpt_file_ranks;
     const char *(*file_shard)(const ckpt_file *, int, uint64_t *) = ckpt_file_shard;
     ckpt_err (*file_entry)(const ckpt_file *, int, ckpt_entry *) = ckpt_file_entry;
+    const char *(*file_what)(const ckpt_file *, int) = ckpt_file_what;
     ckpt_err (*file_read)(ckpt_file *, int, uint64_t, void *, size_t) = ckpt_file_read;
     ckpt_err (*file_verify)(ckpt_file *) = ckpt_file_verify;
     void (*file_close)(ckpt_file *) = ckpt_file_close;
@@ -56,7 +57,7 @@ static void functions_of_files(void) {
     ckpt_err (*verify)(const char *, const ckpt_on_progress *) = ckpt_verify;
     ckpt_err (*convert)(const ckpt_convert_desc *) = ckpt_convert;
     seen += save && load && file_open && file_count && file_ranks && file_shard && file_entry && file_read && file_verify;
-    seen += file_close != NULL;
+    seen += file_close != NULL && file_what != NULL;
     seen += get_file && put_file && symlink_file && is_empty && no_conflict && verify && convert;
 }
 
