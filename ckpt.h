@@ -1167,17 +1167,17 @@ typedef struct ckpt_saver ckpt_saver;
 // and ckpt_saver_close as well, which frees the saver all the same. What is not one yet in the folder is swept by the next open;
 // what is one there, and not in the store, is handed over again by the next resume.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_saver_desc *desc);
-// Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL)
-// gets its timestamp. All that is bound is loaded, also what weights_only and ignore_keys leave out of this saver's own saves: as
-// in Composer, they are not for the load. Of that some may be missing, with a WARN, and it stays as it is. A damaged
-// one is left where it is, reported to the logger, and the next older one is tried. From then on the saver owns the folder's
-// checkpoints: it rotates them and goes on where they end. A checkpoint file that lies where the latest link belongs (a copy made
-// by hand) gets the name of its time first.
-// With destinations their .symlink objects are asked as well: a checkpoint there that is newer than all that is local
-// is fetched into the folder, entered in the index and loaded; so a machine that has nothing resumes too. One that
-// does not verify is passed over, and then the bucket is listed for older ones, as it is where there is no .symlink: it may have
-// another name since. Of a name without a count ("ep{epoch}.pt") both
-// ends are compared, or all of it is fetched where the store has no ranges; a local one that this machine has uploaded is loaded
+// Loads the newest checkpoint of the folder that verifies, strictly, into the bound state; *at (may be NULL) gets its
+// timestamp. All that is bound is loaded, also what weights_only and ignore_keys leave out of this saver's own saves: as in
+// Composer, they are not for the load. Of that some may be missing, or of another shape, with a WARN, and it stays as it is. A
+// damaged one is left where it is, reported to the logger, and the next older one is tried. From then on the saver owns the
+// folder's checkpoints: it rotates them and goes on where they end. A checkpoint file that lies where the latest link belongs
+// (a copy made by hand) gets the name of its time first.
+// With destinations their .symlink objects are asked as well: a checkpoint there that is newer than all that is local is
+// fetched into the folder, entered in the index and loaded (a single file by a `sharded` saver: only loaded); so a machine
+// that has nothing resumes too. One that does not verify is passed over, and then the bucket is listed for older ones, as it
+// is where there is no .symlink: it may have another name since. Of a name without a count ("ep{epoch}.pt") both ends are
+// compared, or all of it is fetched where the store has no ranges; a local one that this machine has uploaded is loaded
 // with a warning where there is no room for that (else CKPT_NO_SPACE). What was loaded from the folder and never
 // got to a store, because its process died or the upload failed, is handed over again, of a sharded one each rank's files.
 // Of one file for all ranks, and where no store's .symlink leads to any, rank 0 is sent what another machine's folder has, if
@@ -1205,9 +1205,10 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timesta
 // still being written); LAZY for well under a millisecond, some more with very many names. A failure of the
 // background is returned once, by the next of these calls or by wait, and the saver goes on; the previous
 // checkpoint and `latest` stay as they were. CKPT_EXISTS, from the first call on: the run has not resumed, and the folder, or a
-// store, has a checkpoint of a later time (ckpt_ensure_folder_has_no_conflicting_files). Nothing is saved then, also when the run
-// comes past it: until ckpt_saver_resume has loaded one, or they are gone, which a checkpoint that is due finds. CKPT_ARG, of
-// what is to be saved: a counter of the timestamp is negative, or a clock of it negative, infinite or NaN.
+// store's latest when the saver was opened, is of a later time (ckpt_ensure_folder_has_no_conflicting_files). Nothing is saved
+// then. A training that began at its first step is refused also when it comes past that: until ckpt_saver_resume has loaded one,
+// or the folder has none any more, which a checkpoint that is due finds; one that goes on from ckpt_load, until it is past.
+// CKPT_ARG, of what is to be saved: a counter of the timestamp is negative, or a clock of it negative, infinite or NaN.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_batch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_epoch_end(ckpt_saver *s, const ckpt_timestamp *t);
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_iteration_end(ckpt_saver *s, const ckpt_timestamp *t);
@@ -16899,7 +16900,7 @@ static bool ckpt__file_leaves_out(const ckpt__file_options *o, const char *canon
 // state of other ranks, nor what holds no value; but a tensor that cannot be read does.
 static bool ckpt__file_counts(const ckpt__entry *e, const ckpt__file_options *o) {
     if (e->kind == CKPT_KIND_NONE || (e->kind == CKPT_KIND_OTHER && !e->lost)) return false;
-    if (ckpt__file_leaves_out(o, e->name)) return false;
+    if (o->weights_only && !ckpt__state_under(e->name, "state/model")) return false;
     if (ckpt__state_is_reserved(e->name)) return false;
     const char *rest = NULL;
     int64_t rank = ckpt__state_rng_rank(e->name, &rest);
@@ -16926,6 +16927,16 @@ static void ckpt__file_match_lacks(ckpt__file_match *m, const ckpt__binding *b, 
     ckpt__file_odd_add(excused ? &m->excused : unsaved ? &m->unsaved : &m->missing, b->name);
 }
 
+// The same where the saver leaves the name out: what does not fit stays as it is, too, as it may be why it was left out.
+static void ckpt__file_match_unsaved(ckpt__file_match *m, int index, int at) {
+    size_t before = m->different.count;
+    ckpt__file_match_one(m, index, at);
+    if (m->different.count == before) return;
+    m->different.count = before;
+    m->entry[index] = -1;
+    ckpt__file_odd_add(&m->unsaved, m->st->items[index].name);
+}
+
 // Compares what is bound, but for what is left out of the load.
 static ckpt_err ckpt__file_match_bound(ckpt__file_match *m, ckpt__state_globs *globs) {
     const ckpt__toc *t = &m->f->toc;
@@ -16942,8 +16953,9 @@ static ckpt_err ckpt__file_match_bound(ckpt__file_match *m, ckpt__state_globs *g
         int at = follows ? (int)next : ckpt__toc_find(t, canonical);
         if (at >= 0) next = (size_t)at + 1;
         if (at >= 0 && t->own && t->entries[at].kind == CKPT_KIND_NONE) at = -1;    // our None: an item that ignore_keys took
-        if (at >= 0) ckpt__file_match_one(m, i, at);
-        else ckpt__file_match_lacks(m, &m->st->items[i], ignored || left_out, ranks);
+        if (at < 0) ckpt__file_match_lacks(m, &m->st->items[i], ignored || left_out, ranks);
+        else if (ignored || left_out) ckpt__file_match_unsaved(m, i, at);
+        else ckpt__file_match_one(m, i, at);
     }
     return e;
 }
@@ -49599,7 +49611,7 @@ struct ckpt_saver {
     ckpt_timestamp       since;         // of the last event of the interval's kind; not met: none was since a beginning here
     bool                 has_previous, met, checked, resumed;
     ckpt__error_record   refused;       // why the run's first step was: the folder, or a store, is another's; CKPT_OK: it was not
-    ckpt_timestamp       refused_at;    // that step
+    ckpt_timestamp       refused_at, refused_last;      // that step, and the last at which it was asked
     bool                 over;          // what was resumed from was the end of the training, or behind it
     bool                 run_given;     // run_name was not made up
     bool                 was_due;       // at some event
@@ -51147,12 +51159,19 @@ static ckpt_err ckpt__saver_learn_pins(ckpt_saver *s) {
 
 // A run that has gone on without what a store holds is beside what another machine has saved since, not behind it: none of that
 // is its own to rotate. What is pinned there is noted all the same. kept: has the pins.
+// Of a line that has its time from its name only what that says counts.
+static bool ckpt__saver_is_beside(const ckpt_saver *s, const ckpt__index_line *l) {
+    const unsigned steps = 1u << CKPT__NAME_BATCH | 1u << CKPT__NAME_EPOCH | 1u << CKPT__NAME_SAMPLE | 1u << CKPT__NAME_TOKEN;
+    if (!l->vague) return ckpt__time_compare(&l->t, &s->origin) > 0;
+    return (l->named & steps) == 0 || ckpt__index_compare_named(&l->t, l->named, &s->origin) > 0;
+}
+
 static void ckpt__saver_drop_beside(const ckpt_saver *s, ckpt__index *ix, const ckpt__index *kept) {
     for (size_t i = ix->count; i > 0; i--) {
         const ckpt__index_line *l = &ix->lines[i - 1];
         int at = ckpt__index_find(kept, l->name);
         bool pinned = at >= 0 && kept->lines[at].pinned;
-        if (!pinned && ckpt__time_compare(&l->t, &s->origin) > 0) ckpt__index_drop(ix, i - 1);
+        if (!pinned && ckpt__saver_is_beside(s, l)) ckpt__index_drop(ix, i - 1);
     }
 }
 
@@ -52757,14 +52776,24 @@ static ckpt_err ckpt__saver_check_free(ckpt_saver *s, const ckpt_timestamp *t) {
     return e;
 }
 
-// The same of a run whose first step is t. One that was refused is judged by the step that was: else it would only have to come
-// past what is there, and two histories would mix. looks: something is to be saved; before that the folder is not asked again.
+// Is it the first step of a training, and not one behind what was loaded by hand?
+static bool ckpt__saver_is_first_step(const ckpt_timestamp *t) {
+    if (t->batch > 0 && t->epoch <= 1) return t->batch == 1 || (t->epoch == 1 && t->batch_in_epoch == 0);
+    return t->batch == 0 && t->epoch <= 1 && t->iteration <= 1;
+}
+
+// The same of a run whose first call is at t. A training that begins anew and was refused is judged by its first step for good:
+// else it would only have to come past what is there, and two histories would mix. One that leaps from there has been loaded by
+// hand. looks: something is to be saved; before that the folder is not asked again.
 static ckpt_err ckpt__saver_check_begin(ckpt_saver *s, const ckpt_timestamp *t, bool looks) {
-    bool again = s->refused.code != CKPT_OK;
+    bool leaps = t->batch > s->refused_last.batch + 1, again = s->refused.code != CKPT_OK && !leaps;
+    s->refused_last = *t;
     if (again && !looks) return ckpt__error_put(&s->refused);
     ckpt_err e = again ? ckpt__saver_check_free(s, &s->refused_at) : CKPT_OK;
     if (e == CKPT_OK) e = ckpt__saver_check_free(s, t);
-    if (e != CKPT_EXISTS) return e;
+    if (e == CKPT_EXISTS) e = ckpt__error_prefix(e, "the run has not resumed (ckpt_saver_resume)");
+    s->refused.code = CKPT_OK;
+    if (e != CKPT_EXISTS || (!again && !ckpt__saver_is_first_step(t))) return e;
     s->refused = ckpt__error_last;
     if (!again) s->refused_at = *t;
     return e;

@@ -1010,6 +1010,34 @@ static void test_refused_for_good(void **state) {
     }
 }
 
+// That is of a training that begins anew: what was loaded by hand, without resume, is refused until it is past what is there, be it behind
+// that from its first call on, or after one at the first step.
+static void test_loaded_by_hand(void **state) {
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        const char *dir = util_temp_dir();
+        run *r = run_new(dir);
+        ckpt_timestamp t = at_batch(1);
+        run_open(r);
+        for (int i = 10; i <= 30; i += 10) run_save(r, i);
+        run_end(r);
+        r = run_new(dir);
+        r->d.save_interval = "10ba";
+        run_open(r);
+        if (how == 1) assert_int_equal(ckpt_saver_batch_end(r->s, &t), CKPT_EXISTS);
+        for (int i = how == 0 ? 21 : 31; i <= 60; i++) {
+            t = at_batch(i);
+            run_set(r, i);
+            ckpt_err e = ckpt_saver_batch_end(r->s, &t);
+            if (i != 30) assert_int_equal(e, i < 30 ? CKPT_EXISTS : CKPT_OK);
+        }
+        assert_int_equal(ckpt_saver_close(r->s, 0), CKPT_EXISTS);           // the first failure of all
+        r->s = NULL;
+        check_file(util_join(dir, "latest.pt"), 60);
+        ckpt_state_free(&r->st);
+    }
+}
+
 //-- repaired defects (SPEC 10) ----------------------------------------------------
 
 // 1: a constant name with rotation keeps the newest checkpoint.
@@ -3367,7 +3395,8 @@ int main(void) {
         cmocka_unit_test(test_layout_cases),
         cmocka_unit_test(test_state_cases),
         cmocka_unit_test(test_state_table), cmocka_unit_test(test_record_is_bounded), cmocka_unit_test(test_ignored_own),
-        cmocka_unit_test(test_refused_for_good), cmocka_unit_test(test_names_that_cannot_be),
+        cmocka_unit_test(test_refused_for_good), cmocka_unit_test(test_loaded_by_hand),
+        cmocka_unit_test(test_names_that_cannot_be),
         cmocka_unit_test(test_conflict_cases), cmocka_unit_test(test_no_conflict_leaves_sentence),
         cmocka_unit_test(test_callback_decides), cmocka_unit_test(test_past_the_end), cmocka_unit_test(test_past_the_end_of_an_epoch),
         cmocka_unit_test(test_not_twice), cmocka_unit_test(test_not_twice_by_hand), cmocka_unit_test(test_no_batches), cmocka_unit_test(test_no_batches_again),

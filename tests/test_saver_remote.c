@@ -4483,6 +4483,48 @@ static void test_anothers_while_offline(void **state) {
     }
 }
 
+// Also where names tell of no batch, or of nothing by which a time is earlier or later.
+static void test_anothers_of_epochs_while_offline(void **state) {
+    (void)state;
+    static const char *const names[] = { "ep{epoch}.pt", "s{sample}.pt", "x{total_wct}.pt", "ep{epoch}-ba{batch}.pt" };
+    static const int from[] = { 1, 101, 5 }, to[] = { 4, 106, 11 };
+    for (int k = 0; k < UTIL_COUNT(names); k++) {
+        bucket *b = bucket_new(NULL);
+        const char *dirs[] = { util_temp_dir(), util_temp_dir() };
+        char others[256];
+        for (int life = 0; life < 3; life++) {
+            remote_run m = remote_new(dirs[life % 2], b);
+            m.r->d.filename = names[k];
+            m.r->d.remote_file_name = util_fmt("run/%s", names[k]);
+            m.r->d.num_remote_to_keep = 2;
+            m.r->d.resume_offline = life == 2;
+            run_open(m.r);
+            ckpt_timestamp t = at_batch(0);
+            if (life == 2) bucket_fail(b, "get run/", CKPT_NET, -1);
+            if (life > 0) ok(ckpt_saver_resume(m.r->s, &t));
+            if (life > 0) assert_int_equal(t.epoch, 4);
+            bucket_fail(b, NULL, CKPT_OK, 0);
+            for (int i = from[life]; i <= to[life]; i++) {
+                memset(&t, 0, sizeof t);
+                t.epoch = i;
+                t.batch = i * 100;
+                t.sample = i * 1000;
+                t.total_wct = i * 10;
+                run_set(m.r, i);
+                ok(ckpt_saver_save(m.r->s, &t));
+                ok(ckpt_saver_wait(m.r->s, 0));
+            }
+            remote_end(&m);
+            if (life == 1) (void)snprintf(others, sizeof others, "%s", bucket_names(b));
+        }
+        char *word = strtok(others, " ");
+        for (; word != NULL; word = strtok(NULL, " ")) {
+            if (strstr(word, ".symlink") == NULL && strstr(bucket_names(b), word) == NULL) fail_msg("%s: %s is gone: %s", names[k], word, bucket_names(b));
+        }
+        bucket_end(b);
+    }
+}
+
 // Two machines that did not know of each other have counted from the same number: what the folder says of its save is not said of the
 // other one's, which is pinned.
 static void test_pinned_of_the_same_number(void **state) {
@@ -5542,7 +5584,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sharded_goes_on_whole_unwaited),
         cmocka_unit_test(test_sharded_killed_goes_on_whole),
         cmocka_unit_test(test_sharded_saved_again_elsewhere),
-        cmocka_unit_test(test_pinned_while_offline), cmocka_unit_test(test_anothers_while_offline),
+        cmocka_unit_test(test_pinned_while_offline), cmocka_unit_test(test_anothers_while_offline), cmocka_unit_test(test_anothers_of_epochs_while_offline),
         cmocka_unit_test(test_pinned_of_the_same_number),
         cmocka_unit_test(test_sharded_listing_unread),
         cmocka_unit_test(test_sharded_listing_away),
