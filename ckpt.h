@@ -1186,17 +1186,17 @@ CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_open(ckpt_saver **out, const ckpt_
 // CKPT_NOT_FOUND: there is none anywhere, a fresh start; *at and the state are untouched. So it is always, and the logger gets
 // a WARN, where folder holds {run_name} and the run has no name but a generated one. CKPT_CORRUPT: there are
 // some but none verifies; bound memory may be garbage; or there is none, a .symlink leads to an object that is gone, and what
-// lies beside that has names that remote_file_name does not make. CKPT_MISMATCH: the newest does not fit the binding. CKPT_NET,
-// CKPT_TIMEOUT, CKPT_AUTH: a store could not be asked (CKPT_NET as well where its bucket is missing), or what it has not be
-// fetched. Then nothing is loaded even if there are local checkpoints: the store may hold the work of weeks that another
-// machine has done since, and going on without it would fork the run. (Of a sharded one parts may have come, and bound memory
-// be garbage.) Who knows better sets
+// lies beside that has names that remote_file_name does not make. CKPT_MISMATCH: the newest does not fit the binding.
+// CKPT_UNSUPPORTED: it is whole, and of a form that this build cannot read. CKPT_NET, CKPT_TIMEOUT, CKPT_AUTH: a store could
+// not be asked (CKPT_NET as well where its bucket is missing), or what it has not be fetched. Then nothing is loaded even if
+// there are local checkpoints: the store may hold the work of weeks that another machine has done since, and going on without
+// it would fork the run. (Of a sharded one parts may have come, and bound memory be garbage.) Who knows better sets
 // resume_offline; what is known to be in the store and was not to be had is no fresh start even then. CKPT_NOMEM: memory,
-// descriptors or processes are short, or a tool that decompresses was killed or did not start, which says nothing of the files.
-// CKPT_IO, of the open too: the folder's index cannot be read. It may be whole, and has the pins, so that it is not made anew.
-// A state.copy that fails ends it, as it ends ckpt_load, and an attached file that cannot be written; so does a machine that
-// cannot hold the copy that it is sent, or fetches, in TMPDIR (else /tmp) or its folder: CKPT_CANCELLED, where its own code would
-// be taken for the checkpoint's fault, or the store's. Call it before the first save.
+// descriptors or processes are short, or a tool that decompresses was killed or did not start, which says nothing of the
+// files. CKPT_IO, of the open too: the folder's index cannot be read. It may be whole, and has the pins, so that it is not
+// made anew. A state.copy that fails ends it, as it ends ckpt_load, and an attached file that cannot be written; so does a
+// machine that cannot hold the copy that it is sent, or fetches, in TMPDIR (else /tmp) or its folder: CKPT_CANCELLED, where
+// its own code would be taken for the checkpoint's fault, or the store's. Call it before the first save.
 CKPT__DECL CKPT__MUST_USE ckpt_err ckpt_saver_resume(ckpt_saver *s, ckpt_timestamp *at);
 // Call each at the end of its unit, the timestamp already moved on, those of one step in any order, the epoch counted before or
 // after its last batch's end is told; a checkpoint is saved when it is due, never
@@ -6141,7 +6141,8 @@ static uint32_t ckpt__digest_run(uint32_t c, unsigned char *dst, const unsigned 
             src += pages, n -= pages;
         }
         size_t rounds = !vectors && n >= CKPT__DIGEST_ADDED && __builtin_cpu_supports("avx2") ? n - n % CKPT__DIGEST_ROUND : 0;
-        if (rounds > 0) {
+        bool meets = dst != NULL && (((uintptr_t)dst - (uintptr_t)src) & 4095) - 1 < 63;    // stores look like what is read next
+        if (rounds > 0 && !meets) {
             c = ckpt__digest_run_added(c, dst, src, rounds, stream);
             ckpt__digest_clear_uppers();
             if (dst != NULL) dst += rounds;
@@ -9808,11 +9809,17 @@ static uint32_t ckpt__pickle_frombuffer(ckpt__pickle *k, uint32_t args) {
     return made;
 }
 
-// torch's other ways to make a tensor: quantized, sparse, nested ones. One of the device "meta" has no values to be missed.
+// A tensor of the device "meta" has no values to be missed.
+static bool ckpt__pickle_is_meta(const ckpt__pickle *k, uint32_t func) {
+    return ckpt__pickle_is(k, func, CKPT__PICKLE_GLOBAL) &&
+           ckpt__txt_eq(ckpt__pickle_view(k, (uint32_t)k->nodes[func].b), "_rebuild_meta_tensor_no_storage");
+}
+
+// torch's other ways to make a tensor: quantized, sparse, nested ones.
 static bool ckpt__pickle_is_rebuilt(const ckpt__pickle *k, uint32_t func) {
     ckpt__view name = ckpt__pickle_view(k, (uint32_t)k->nodes[func].b);
     return ckpt__txt_eq(ckpt__pickle_view(k, k->nodes[func].a), "torch._utils") && name.n > 9 &&
-           memcmp(name.p, "_rebuild_", 9) == 0 && !ckpt__txt_eq(name, "_rebuild_meta_tensor_no_storage");
+           memcmp(name.p, "_rebuild_", 9) == 0 && !ckpt__pickle_is_meta(k, func);
 }
 
 // What a known one gives; all else is opaque, and nothing is ever called.
@@ -9845,9 +9852,10 @@ static uint32_t ckpt__pickle_apply(ckpt__pickle *k, uint32_t func, uint32_t args
     if (k->err != CKPT_OK) return 0;
     if (!ckpt__pickle_is(k, func, CKPT__PICKLE_GLOBAL) || k->nodes[func].extra != CKPT__CALL_FROM_TYPE)
         return ckpt__pickle_result(k, func, args);
-    uint32_t made = ckpt__pickle_result(k, ckpt__pickle_item(k, args, 0), ckpt__pickle_item(k, args, 2));
-    uint32_t type = ckpt__pickle_item(k, args, 1);
-    return ckpt__pickle_is(k, made, CKPT__PICKLE_OTHER) ? ckpt__pickle_lost(k, type) : made;
+    uint32_t maker = ckpt__pickle_item(k, args, 0), type = ckpt__pickle_item(k, args, 1);
+    uint32_t made = ckpt__pickle_result(k, maker, ckpt__pickle_item(k, args, 2));
+    if (!ckpt__pickle_is(k, made, CKPT__PICKLE_OTHER)) return made;
+    return ckpt__pickle_is_meta(k, maker) ? ckpt__pickle_other(k, type) : ckpt__pickle_lost(k, type);
 }
 
 // BUILD: the state of a numpy dtype or array. The attributes of everything else (state_dict's _metadata) are dropped.
@@ -10488,7 +10496,7 @@ static uint64_t ckpt__pt_text_room(uint64_t pickle_size) {
 // The same of values. Python writes a tuple of constants once and two bytes for each place that it stands in, so a few for each
 // byte are honest; a large pickle gets fewer.
 static size_t ckpt__pt_entries_room(size_t pickle_size) {
-    const size_t most = (size_t)8 << 20;
+    const size_t most = (size_t)1 << 20;
     return pickle_size + (pickle_size < most / 7 ? 7 * pickle_size : most) + (256u << 10);
 }
 
@@ -15958,6 +15966,16 @@ static void ckpt__file_abort(ckpt__file_new *n) {
     (void)ckpt__error_put(&kept);
 }
 
+// Does a link stand for an open descriptor, as /dev/stdout does?
+static bool ckpt__file_is_descriptor(const char *path) {
+    ckpt__buf text;
+    ckpt__buf_init(&text, NULL);
+    bool is = ckpt__os_readlink(&text, path) == CKPT_OK &&
+              (ckpt__txt_starts(ckpt__buf_cstr(&text), "/proc/") || ckpt__txt_starts(ckpt__buf_cstr(&text), "/dev/fd/"));
+    ckpt__buf_free(&text);
+    return is;
+}
+
 // What cannot end well is refused before a byte is written. Nothing there, the usual case, costs one system call. A link to a
 // file is replaced, and one that leads nowhere; one to anything else, as /dev/stdout is, stands for that.
 static ckpt_err ckpt__file_check_target(const char *path, bool overwrite) {
@@ -15966,10 +15984,12 @@ static ckpt_err ckpt__file_check_target(const char *path, bool overwrite) {
     ckpt_err e = ckpt__os_lstat(path, &info);   // or no file can have that name, which is too long
     if (e == CKPT_NOT_FOUND) return CKPT_OK;
     if (e != CKPT_OK) return e;
+    bool descriptor = info.is_link && ckpt__file_is_descriptor(path);
     if (info.is_link && ckpt__os_stat(path, &led) == CKPT_OK) info = led;
     if (info.is_dir) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
     if (!overwrite) return ckpt__error_set(CKPT_EXISTS, "it exists already, and overwriting it was not asked for");
-    if (!info.is_file && !info.is_link) return ckpt__error_set(CKPT_EXISTS, "there is a device or a pipe of that name");
+    if (descriptor || (!info.is_file && !info.is_link))
+        return ckpt__error_set(CKPT_EXISTS, "there is a device or a pipe of that name");
     return CKPT_OK;
 }
 
@@ -16715,6 +16735,7 @@ typedef struct ckpt__file_options {
     bool               goes_on;         // it is the run's own: all that is in it is loaded, and weights_only and the ignore
                                         // keys, which are its saver's, say what may not be in it
     const ckpt_timestamp *known;        // what the index or its name says of its time; NULL: nothing
+    bool               known_whole;     // the index says it: also what is 0 is so
     bool               looks;           // whether it fits, and writes nothing
     const ckpt_logger *log;             // may be NULL
     ckpt__engine_job  *job;
@@ -16897,9 +16918,10 @@ static bool ckpt__file_leaves_out(const ckpt__file_options *o, const char *canon
 }
 
 // Does an entry that nothing is bound to count against a strict load? Not what the library writes by itself, nor the random
-// state of other ranks, nor what holds no value; but a tensor that cannot be read does.
+// state of other ranks, nor what holds no value; but a tensor that cannot be read does, unless a run goes on from it, which has
+// no other way: ckpt__file_tell_lost.
 static bool ckpt__file_counts(const ckpt__entry *e, const ckpt__file_options *o) {
-    if (e->kind == CKPT_KIND_NONE || (e->kind == CKPT_KIND_OTHER && !e->lost)) return false;
+    if (e->kind == CKPT_KIND_NONE || (e->kind == CKPT_KIND_OTHER && (!e->lost || o->goes_on))) return false;
     if (o->weights_only && !ckpt__state_under(e->name, "state/model")) return false;
     if (ckpt__state_is_reserved(e->name)) return false;
     const char *rest = NULL;
@@ -17025,7 +17047,7 @@ static ckpt_err ckpt__file_match_fail(ckpt__file_match *m) {
     bool nothing = m->o->not_strict && m->different.count == 0;
     if (nothing) ckpt__buf_text(&text, "nothing that is bound is in it");
     if (nothing || !m->o->not_strict) ckpt__file_match_lists(m, &text);
-    if (opaque == NULL) ckpt__file_match_lost(m, &text);
+    if (opaque == NULL && (nothing || !m->o->not_strict)) ckpt__file_match_lost(m, &text);
     if (m->different.count > 0) {
         ckpt__buf_fmt(&text, "%s%s", text.len > 0 ? "; " : "", m->why);
         if (m->different.count > 1) ckpt__buf_fmt(&text, " (and %zu more differ)", m->different.count - 1);
@@ -17054,6 +17076,22 @@ static void ckpt__file_tell_excused(const ckpt__file_match *m) {
     ckpt__buf_free(&text);
 }
 
+// A run that goes on from a file of torch's gets what can be read of it.
+static void ckpt__file_tell_lost(const ckpt__file_match *m) {
+    ckpt__file_odd lost;
+    ckpt__buf text;
+    memset(&lost, 0, sizeof lost);
+    for (size_t i = 0; i < m->f->toc.count && m->o->goes_on; i++) {
+        const ckpt__entry *e = &m->f->toc.entries[i];
+        if (e->lost && !m->used[i]) ckpt__file_odd_add(&lost, e->name);
+    }
+    if (lost.count == 0) return;
+    ckpt__buf_init(&text, &m->f->allocator);
+    ckpt__file_odd_text(&lost, &text, "of its tensors cannot be read", "of its tensors cannot be read");
+    ckpt__error_log(m->o->log, CKPT_LOG_WARN, "%s", ckpt__buf_cstr(&text));
+    ckpt__buf_free(&text);
+}
+
 // A run that saves less than it binds goes on with what there is: the rest begins anew.
 static void ckpt__file_tell_unsaved(const ckpt__file_match *m) {
     ckpt__buf text;
@@ -17077,6 +17115,7 @@ static ckpt_err ckpt__file_match_all(ckpt__file_match *m) {
         return ckpt__file_match_fail(m);
     ckpt__file_tell_excused(m);
     ckpt__file_tell_unsaved(m);
+    ckpt__file_tell_lost(m);
     if (!odd) return CKPT_OK;
     ckpt__buf text;                     // what not strict has let pass
     ckpt__buf_init(&text, &m->f->allocator);
@@ -17238,13 +17277,15 @@ static ckpt_err ckpt__file_odd_clock(const ckpt_file *f, const ckpt__file_option
     memcpy(&count, (const char *)at + c->at, sizeof count);
     memcpy(&seconds, (const char *)at + c->at, sizeof seconds);
     if (e->kind == CKPT_KIND_FLOAT) (void)snprintf(what, sizeof what, "%g", e->f);
-    if (count == 0 && !o->not_strict)
+    bool vital = c->at == offsetof(ckpt_timestamp, batch) || c->at == offsetof(ckpt_timestamp, epoch);  // at 0 a run begins
+    bool told = o->known != NULL && (o->known_whole || count != 0 || !vital);
+    if (!told && !o->not_strict)
         return ckpt__error_set(CKPT_MISMATCH, "'%s' is %s in it, and a clock is %s: put one there%s", c->name, what,
                                c->seconds ? "a number of seconds" : "a whole number",
                                o->goes_on ? "" : ", ignore it, or load with not_strict");
     if (!c->seconds) seconds = (double)count;
     ckpt__error_log(o->log, CKPT_LOG_WARN, "'%s' is %s in it, which no clock is: %.15g is taken%s", c->name, what, seconds,
-                    count != 0 ? ", as the index or its name has it" : "");
+                    o->known_whole || count != 0 ? ", as the index or its name has it" : "");
     return CKPT_OK;
 }
 
@@ -56394,9 +56435,11 @@ static ckpt_err ckpt__loader_place(const char *target, const char *destination, 
         ckpt_err failed = nowhere ? CKPT_OK : ckpt__os_stat(destination, &info);
         if (failed != CKPT_OK) return failed;
         if (info.is_dir) return ckpt__error_set(CKPT_EXISTS, "there is a folder of that name");
-        if (!nowhere && !info.is_file) return ckpt__error_set(CKPT_EXISTS, "there is a device or a pipe of that name");
         ckpt__os_info itself;               // what leads there already stays as it is
-        if (ckpt__os_lstat(destination, &itself) == CKPT_OK && ckpt__loader_leads_over(target, &itself, a)) return CKPT_OK;
+        bool seen = ckpt__os_lstat(destination, &itself) == CKPT_OK;
+        if (seen && ckpt__loader_leads_over(target, &itself, a)) return CKPT_OK;
+        if ((!nowhere && !info.is_file) || (seen && itself.is_link && ckpt__file_is_descriptor(destination)))
+            return ckpt__error_set(CKPT_EXISTS, "there is a device or a pipe of that name");
     }
     ckpt__buf aside;
     ckpt__buf_init(&aside, a);
@@ -56844,6 +56887,7 @@ typedef struct ckpt__resume_offer {
     int               lender;           // FOLDER: the rank whose folder has the listing, where rank 0's lacks it; else 0
     uint64_t          number;
     ckpt_timestamp    t;
+    bool              whole;            // an index says `t`, all of it
     bool              timed;            // TARS: `t` is what rank 0's file says, clocks and all
     bool              marked;           // `size` and `mark` tell it from another of its name; `temp` of a FILE is a copy's name
     uint64_t          size;
@@ -57004,6 +57048,7 @@ static ckpt_err ckpt__resume_open_file(ckpt_saver *s, const ckpt__resume_offer *
     o.looks = true;
     o.log = NULL;
     o.known = &offer->t;
+    o.known_whole = offer->whole;
     if (tar && e == CKPT_OK) e = ckpt__file_restore(f, s->state, &o, NULL);
     if (e == CKPT_OK) *out = f;
     else ckpt__file_close(f);
@@ -57016,6 +57061,7 @@ static ckpt_err ckpt__resume_read_file(ckpt_saver *s, const ckpt__resume_offer *
     ckpt__file_options o;
     ckpt__resume_options(s, &o, &job, f->path);
     o.known = &offer->t;
+    o.known_whole = offer->whole;
     bool stamped = ckpt__toc_find(&f->toc, "state/timestamp/Timestamp/batch") >= 0;
     bool pieces = s->layout == CKPT__SAVER_SHARDED && ckpt__shard_has_pieces(s->state);
     ckpt_err e = pieces ? ckpt__shard_restore_file(f, s->state, &o, at, NULL) : ckpt__file_restore(f, s->state, &o, at);
@@ -57752,6 +57798,7 @@ static ckpt_err ckpt__resume_try(ckpt_saver *s, size_t *i, ckpt__resume_walk *w,
     ckpt__resume_offer_init(&offer, ckpt__index_is_folder(l->name) ? CKPT__RESUME_FOLDER : CKPT__RESUME_FILE, &s->allocator);
     offer.number = l->guessed ? 0 : l->number;
     offer.t = l->t;
+    offer.whole = !l->vague && !l->remade;
     ckpt__buf_text(&offer.held[0], l->name);
     if (e == CKPT_OK && s->layout == CKPT__SAVER_TARS) {
         e = ckpt__resume_ask_file(s, &offer, ckpt__buf_cstr(&path));
@@ -62400,7 +62447,6 @@ static ckpt_err ckpt__folder_note_rank(const char *name, void *user) {
     return CKPT_OK;
 }
 
-// Adds the lines of a rank that keeps an index of its own.
 // Reads an index of this folder's own. One that may not be read has the pins.
 static ckpt_err ckpt__folder_load_index(ckpt_folder *f, ckpt__index *ix) {
     ckpt__error_record kept, why;
@@ -62414,6 +62460,7 @@ static ckpt_err ckpt__folder_load_index(ckpt_folder *f, ckpt__index *ix) {
     return CKPT_OK;
 }
 
+// Adds the lines of a rank that keeps an index of its own.
 static ckpt_err ckpt__folder_add_rank(ckpt_folder *f, int rank) {
     ckpt__index ix;
     ckpt_err e = ckpt__index_init(&ix, &f->allocator, f->index.folder);

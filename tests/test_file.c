@@ -1654,7 +1654,7 @@ static void test_no_file(void **unused) {
     (void)unused;
     const char *dir = util_temp_dir(), *path = util_join(dir, "pipe");
     static const char *const links[][3] = { { "to_pipe", "pipe", "a device or a pipe" }, { "to_null", "/dev/null", "a device or a pipe" },
-        { "to_folder", ".", "a folder" }, { "to_link", "to_folder", "a folder" } };
+        { "to_folder", ".", "a folder" }, { "to_link", "to_folder", "a folder" }, { "to_opened", "/dev/fd/9", "a device or a pipe" } };
     struct stat st;
     small s;
     small_bind(&s);
@@ -1664,6 +1664,8 @@ static void test_no_file(void **unused) {
     assert_true(lstat(path, &st) == 0 && S_ISFIFO(st.st_mode));
     const char *whole = util_join(util_temp_dir(), "whole.pt");
     must(ckpt_save(whole, &s.st, NULL));
+    int opened = open(util_join(dir, "opened"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(opened >= 0 && dup2(opened, 9) == 9);
     for (int i = 0; i < UTIL_COUNT(links); i++) {
         const char *link = util_join(dir, links[i][0]);
         assert_int_equal(symlink(links[i][1], link), 0);
@@ -1675,6 +1677,8 @@ static void test_no_file(void **unused) {
         expect_sentence(links[i][2]);
         assert_string_equal(util_link_target(link), links[i][1]);
     }
+    (void)close(opened);
+    (void)close(9);
     assert_int_equal(symlink("nowhere", util_join(dir, "dangles")), 0);
     must(ckpt_save(util_join(dir, "dangles"), &s.st, NULL));
     assert_true(lstat(util_join(dir, "dangles"), &st) == 0 && S_ISREG(st.st_mode));

@@ -876,6 +876,9 @@ static void test_lost_tensors(void **unused) {
     }
     assert_int_equal(load_w(write_pickle(plain, sizeof plain - 1), false), CKPT_OK);
     assert_string_equal(heard, "");
+    static const char meta[] = "\x80\x02}(X\1\0\0\0wK\1X\1\0\0\0tctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n"
+        "_rebuild_meta_tensor_no_storage\ncmine\nSub\n)}tRu.";
+    assert_int_equal(load_w(write_pickle(meta, sizeof meta - 1), false), CKPT_OK);
 }
 
 // What a file calls its values must not make lines of a log, or colours.

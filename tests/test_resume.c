@@ -1286,8 +1286,11 @@ static void test_ignored_time(void **state) {
     }
 }
 
-// Saves what is bound with clocks as Python may write them: a batch that is text, or a tensor of one element.
-static void save_odd(run *r, const char *name, bool text) {
+// Saves what is bound with clocks as Python may write them: a batch, or a count of tokens, that is text, or a batch that is a tensor of one
+// element.
+static void save_odd(run *r, const char *name, bool text, bool tokens) {
+    static char token[] = "state/timestamp/Timestamp/token";
+    static int64_t thirty = 30;
     static char batch[] = "state/timestamp/Timestamp/batch", epoch[] = "state/timestamp/Timestamp/epoch";
     static char word[] = "30";
     static float number = 30;
@@ -1300,7 +1303,8 @@ static void save_odd(run *r, const char *name, bool text) {
     memset(&job, 0, sizeof job);
     ok(ckpt__state_select(&r->st, false, NULL, 0, NULL, &items));
     ok(ckpt__items_add(&items, epoch, CKPT_KIND_INT, &one, 8));
-    ok(ckpt__items_add(&items, batch, text ? CKPT_KIND_TEXT : CKPT_KIND_TENSOR, text ? (void *)word : &number, text ? sizeof word : 4));
+    if (tokens) ok(ckpt__items_add(&items, batch, CKPT_KIND_INT, &thirty, 8));
+    ok(ckpt__items_add(&items, tokens ? token : batch, text ? CKPT_KIND_TEXT : CKPT_KIND_TENSOR, text ? (void *)word : &number, text ? sizeof word : 4));
     items.list[items.count - 1].tensor.dtype = CKPT_F32;
     items.list[items.count - 1].tensor.data = &number;
     ckpt__plan_init(&plan, &r->st.allocator, &r->st);
@@ -1315,17 +1319,18 @@ static void save_odd(run *r, const char *name, bool text) {
 // where neither knows it the run does not begin at 0, as its rotation would take all others.
 static void test_odd_clock(void **state) {
     (void)state;
-    static const struct { const char *filename, *name; bool text, lost; ckpt_err want; } rows[] = {
-        { "ba{batch}.pt", "ba30.pt", false, false, CKPT_OK }, { "ba{batch}.pt", "ba30.pt", false, true, CKPT_OK },
-        { "ba{batch}.pt", "ba30.pt", true, false, CKPT_OK },  { "ba{batch}.pt", "ba30.pt", true, true, CKPT_OK },
-        { "x{sample}.pt", "x0.pt", true, true, CKPT_MISMATCH }
+    static const struct { const char *filename, *name; bool text, lost, tokens; ckpt_err want; } rows[] = {
+        { "ba{batch}.pt", "ba30.pt", false, false, false, CKPT_OK }, { "ba{batch}.pt", "ba30.pt", false, true, false, CKPT_OK },
+        { "ba{batch}.pt", "ba30.pt", true, false, false, CKPT_OK },  { "ba{batch}.pt", "ba30.pt", true, true, false, CKPT_OK },
+        { "ba{batch}.pt", "ba30.pt", true, false, true, CKPT_OK },   { "ba{batch}.pt", "ba30.pt", true, true, true, CKPT_OK },
+        { "x{sample}.pt", "x0.pt", true, true, false, CKPT_MISMATCH }
     };
     for (int i = 0; i < UTIL_COUNT(rows); i++) {
         const char *dir = rows[i].want == CKPT_OK ? folder_with(30, 0) : util_temp_dir();
         run *r = run_new(dir);
         r->d.filename = rows[i].filename;
         run_set(r, 30);
-        save_odd(r, rows[i].name, rows[i].text);
+        save_odd(r, rows[i].name, rows[i].text, rows[i].tokens);
         if (rows[i].lost && rows[i].want == CKPT_OK) assert_int_equal(unlink(util_join(dir, ".ckpt-index.jsonl")), 0);
         run_set(r, 0);
         run_open(r);
@@ -1336,7 +1341,7 @@ static void test_odd_clock(void **state) {
         if (e == CKPT_OK && t.batch != 30) fail_msg("row %d: batch %d", i, (int)t.batch);
         run_check(r, e == CKPT_OK ? 30 : 0);
         if (e != CKPT_OK) assert_non_null(strstr(ckpt_last_error(), "'state/timestamp/Timestamp/batch' is text"));
-        else assert_int_equal(strstr(r->log, "Timestamp/batch' is text") != NULL, rows[i].text);
+        else assert_int_equal(strstr(r->log, rows[i].tokens ? "Timestamp/token' is text" : "Timestamp/batch' is text") != NULL, rows[i].text);
         run_end(r);
     }
 }
