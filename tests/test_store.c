@@ -684,7 +684,7 @@ static void test_source_changes(void **state) {
     assert_string_equal(util_list(dir), "");
     close(b.fd);
     contract_is(ckpt_store_put(s, "x", util_join(dir, "none"), true), CKPT_NOT_FOUND);
-    contract_is(ckpt_store_put(s, "x", dir, true), CKPT_IO);
+    contract_is(ckpt_store_put(s, "x", dir, true), CKPT_ARG);
     ckpt_store_close(s);
 }
 

@@ -75,7 +75,7 @@ static void test_parse_more(void **state) {
         ckpt_time t;
         memset(&t, 0x55, sizeof t);
         if (ckpt_time_parse(&t, bad[i]) != CKPT_ARG) fail_msg("taken for a time: '%s'", bad[i]);
-        assert_non_null(strstr(ckpt_last_error(), bad[i]));
+        assert_non_null(strstr(ckpt_last_error(), util_fmt("'%.*s", (int)strcspn(bad[i], "\n"), bad[i])));       // a sentence has one line
         assert_int_equal(t.value, 0x5555555555555555);          // a failure leaves it alone
     }
     static const struct { const char *text, *says; } said[] = {
