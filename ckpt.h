@@ -51198,15 +51198,15 @@ static ckpt_err ckpt__saver_learn_pins(ckpt_saver *s) {
     return e;
 }
 
-// A run that has gone on without what a store holds is beside what another machine has saved since, not behind it: none of that
-// is its own to rotate. What is pinned there is noted all the same. kept: has the pins.
-// Of a line that has its time from its name only what that says counts.
+// Is it later than what the run goes on from, or may it be? Of a line that has its time from its name, what that says counts.
 static bool ckpt__saver_is_beside(const ckpt_saver *s, const ckpt__index_line *l) {
     const unsigned steps = 1u << CKPT__NAME_BATCH | 1u << CKPT__NAME_EPOCH | 1u << CKPT__NAME_SAMPLE | 1u << CKPT__NAME_TOKEN;
     if (!l->vague) return ckpt__time_compare(&l->t, &s->origin) > 0;
     return (l->named & steps) == 0 || ckpt__index_compare_named(&l->t, l->named, &s->origin) > 0;
 }
 
+// A run that has gone on without what a store holds is beside what another machine has saved since, not behind it: none of that
+// is its own to rotate. What is pinned there is noted all the same. kept: has the pins.
 static void ckpt__saver_drop_beside(const ckpt_saver *s, ckpt__index *ix, const ckpt__index *kept) {
     for (size_t i = ix->count; i > 0; i--) {
         const ckpt__index_line *l = &ix->lines[i - 1];
@@ -52819,8 +52819,7 @@ static ckpt_err ckpt__saver_check_free(ckpt_saver *s, const ckpt_timestamp *t) {
 
 // Is it the first step of a training, and not one behind what was loaded by hand?
 static bool ckpt__saver_is_first_step(const ckpt_timestamp *t) {
-    if (t->batch > 0 && t->epoch <= 1) return t->batch == 1 || (t->epoch == 1 && t->batch_in_epoch == 0);
-    return t->batch == 0 && t->epoch <= 1 && t->iteration <= 1;
+    return t->batch == 1 || (t->batch == 0 && t->epoch <= 1 && t->iteration <= 1);
 }
 
 // The same of a run whose first call is at t. A training that begins anew and was refused is judged by its first step for good:
