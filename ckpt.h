@@ -1792,6 +1792,13 @@ static void ckpt__error_tame(char *text) {
     }
 }
 
+// What was printed into a text of `size` bytes, n of them if they fit, as all may see it.
+static void ckpt__error_finish(char *text, size_t size, int n) {
+    if (n >= (int)size) ckpt__error_trim(text, size - 1);
+    ckpt__error_hide(text);
+    ckpt__error_tame(text);
+}
+
 CKPT__PRINTF(2, 3)
 static ckpt_err ckpt__error_set(ckpt_err code, const char *fmt, ...) {
     ckpt__error_record *r = &ckpt__error_last;
@@ -1799,9 +1806,7 @@ static ckpt_err ckpt__error_set(ckpt_err code, const char *fmt, ...) {
     va_start(args, fmt);
     int n = vsnprintf(r->text, sizeof r->text, fmt, args);
     va_end(args);
-    if (n >= (int)sizeof r->text) ckpt__error_trim(r->text, sizeof r->text - 1);
-    ckpt__error_hide(r->text);
-    ckpt__error_tame(r->text);
+    ckpt__error_finish(r->text, sizeof r->text, n);
     r->code = code;
     return code;
 }
@@ -1842,9 +1847,7 @@ static void ckpt__error_log(const ckpt_logger *logger, ckpt_log_level level, con
     va_start(args, fmt);
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (n >= (int)sizeof text) ckpt__error_trim(text, sizeof text - 1);
-    ckpt__error_hide(text);
-    ckpt__error_tame(text);
+    ckpt__error_finish(text, sizeof text, n);
     ckpt__error_take(&kept);
     logger->fn(level, text, logger->user);
     ckpt__error_last = kept;
@@ -4411,6 +4414,14 @@ static uint32_t ckpt__txt_next(const char **at, const char *end) {
 
 static bool ckpt__txt_is_stray(uint32_t c) {
     return c >= 0xDC80 && c <= 0xDCFF;
+}
+
+// The first control character of n bytes, NULL: none is one.
+static const char *ckpt__txt_control(const char *p, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)p[i] < 0x20 || p[i] == 0x7F) return p + i;
+    }
+    return NULL;
 }
 
 // Whether it is UTF-8 by RFC 3629: no surrogates, no overlong forms, nothing above U+10FFFF.
@@ -11331,19 +11342,16 @@ static ckpt_err ckpt__pt_opaque(ckpt__pt_reader *r, uint32_t global) {
     return r->name.err != CKPT_OK ? r->name.err : ckpt__pt_opaque_as(r, what);
 }
 
-// The same, and it is a tensor.
-static ckpt_err ckpt__pt_lost(ckpt__pt_reader *r, uint32_t global) {
-    ckpt_err e = ckpt__pt_opaque(r, global);
-    if (e == CKPT_OK) r->toc->entries[r->toc->count - 1].lost = true;
-    return e;
+// The opaque entry that was added last, if it was, is a tensor.
+static ckpt_err ckpt__pt_lost(ckpt__pt_reader *r, ckpt_err added) {
+    if (added == CKPT_OK) r->toc->entries[r->toc->count - 1].lost = true;
+    return added;
 }
 
 static ckpt_err ckpt__pt_lost_dims(ckpt__pt_reader *r, uint32_t dims) {
     char what[64];
     (void)snprintf(what, sizeof what, "a tensor of %lu dimensions", (unsigned long)dims);
-    ckpt_err e = ckpt__pt_opaque_as(r, what);
-    if (e == CKPT_OK) r->toc->entries[r->toc->count - 1].lost = true;
-    return e;
+    return ckpt__pt_lost(r, ckpt__pt_opaque_as(r, what));
 }
 
 // Bytes kept in the toc itself: a BYTES value, or (when `array` is its node) a numpy array's elements.
@@ -11503,10 +11511,10 @@ static ckpt_err ckpt__pt_leaf(ckpt__pt_reader *r, uint32_t node) {
         return e->text == NULL ? CKPT_NOMEM : CKPT_OK;
     case CKPT__PICKLE_BYTES:   return ckpt__pt_bytes(r, node, 0);
     case CKPT__PICKLE_ARRAY:   return n.flag != 0 ? ckpt__pt_bytes(r, n.a, node) : ckpt__pt_opaque_as(r, "numpy.ndarray");
-    case CKPT__PICKLE_TENSOR:  return n.extra != 0 ? ckpt__pt_tensor(r, node, n.a) : ckpt__pt_lost(r, 0);
+    case CKPT__PICKLE_TENSOR:  return n.extra != 0 ? ckpt__pt_tensor(r, node, n.a) : ckpt__pt_lost(r, ckpt__pt_opaque(r, 0));
     case CKPT__PICKLE_STORAGE: return ckpt__pt_tensor(r, 0, node);
     case CKPT__PICKLE_GLOBAL:  return ckpt__pt_opaque(r, node);
-    case CKPT__PICKLE_OTHER:   return n.flag != 0 ? ckpt__pt_lost(r, n.a) : ckpt__pt_opaque(r, n.a);
+    case CKPT__PICKLE_OTHER:   return n.flag != 0 ? ckpt__pt_lost(r, ckpt__pt_opaque(r, n.a)) : ckpt__pt_opaque(r, n.a);
     case CKPT__PICKLE_NPDTYPE: return ckpt__pt_opaque_as(r, "numpy.dtype");
     default:                   return ckpt__pt_nothing(r, n.kind);
     }
@@ -12626,9 +12634,7 @@ static const char *ckpt__tar_bad_name(const char *name, size_t n) {
     if (n == 0) return "is empty";
     if (name[0] == '/') return "is absolute";
     if (!ckpt__txt_utf8(name, n)) return "is not UTF-8";
-    for (size_t i = 0; i < n; i++) {
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7F) return "has control characters";
-    }
+    if (ckpt__txt_control(name, n) != NULL) return "has control characters";
     for (size_t i = 0, end; i <= n; i = end + 1) {
         end = i;
         while (end < n && name[end] != '/') end++;
@@ -20461,10 +20467,7 @@ static const char *const ckpt__auth_aws_what = "AWS credentials were";
 // A text with no control characters that fits.
 static bool ckpt__auth_copy(char *out, size_t cap, const char *text) {
     size_t n = strlen(text);
-    if (n >= cap) return false;
-    for (size_t i = 0; i < n; i++) {
-        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7F) return false;
-    }
+    if (n >= cap || ckpt__txt_control(text, n) != NULL) return false;
     memcpy(out, text, n + 1);
     return true;
 }
@@ -20509,7 +20512,7 @@ static ckpt_err ckpt__auth_call(ckpt_err (*ask)(ckpt_credentials *out, void *use
     ckpt__error_take(&kept);
     ckpt__error_last.text[0] = 0;
     ckpt_err e = ask(out, user);
-    if (out->expires != out->expires) out->expires = 0;         // NaN: it knows of no end
+    if (ckpt__mem_is_nan(&out->expires)) out->expires = 0;      // it knows of no end
     if (e == CKPT_OK) {
         ckpt__error_last = kept;
         return e;
@@ -24838,9 +24841,8 @@ static ckpt_err ckpt__store_custom_open(ckpt_store **out, const ckpt_store_ops *
     char uri[300];
     const char *name = ops->name != NULL ? ops->name : "";
     size_t n = strlen(name);
-    bool good = n <= 255 && ckpt__txt_utf8(name, n);
-    for (size_t i = 0; i < n; i++) good = good && (unsigned char)name[i] >= 0x20 && name[i] != 0x7F;
-    if (!good) return ckpt__error_set(CKPT_ARG, "the name of a custom store must be a text of up to 255 bytes");
+    if (n > 255 || !ckpt__txt_utf8(name, n) || ckpt__txt_control(name, n) != NULL)
+        return ckpt__error_set(CKPT_ARG, "the name of a custom store must be a text of up to 255 bytes");
     (void)snprintf(uri, sizeof uri, "custom://%s%s", name, n > 0 && name[n - 1] != '/' ? "/" : "");
     ckpt_err e = ckpt__store_new(out, &ckpt__store_custom_table, uri, NULL, sizeof(ckpt__store_custom));
     if (e != CKPT_OK) return e;
@@ -28143,9 +28145,7 @@ static ckpt_err ckpt__databricks_put_part(ckpt_store *store, ckpt__databricks *d
 // Names are paths here: levels "", "." and ".." lead elsewhere or nowhere.
 static ckpt_err ckpt__databricks_check_name(const char *name) {
     if (!ckpt__txt_utf8(name, strlen(name))) return ckpt__error_set(CKPT_ARG, "the name is not valid UTF-8");
-    for (const char *p = name; *p != 0; p++) {
-        if ((unsigned char)*p < ' ' || *p == 0x7F) return ckpt__error_set(CKPT_ARG, "the name holds a control character");
-    }
+    if (ckpt__txt_control(name, strlen(name)) != NULL) return ckpt__error_set(CKPT_ARG, "the name holds a control character");
     if (name[0] == '/') return ckpt__error_set(CKPT_ARG, "the name is absolute; it must be relative to the store");
     for (const char *p = name;; p++) {
         size_t n = strcspn(p, "/");
@@ -33111,10 +33111,8 @@ static ckpt_err ckpt__wandb_name_init(ckpt__wandb_name *n, ckpt_store *store, co
     if (n->remote.err != CKPT_OK) return n->remote.err;
     if (!ckpt__txt_utf8(remote, n->remote.len))
         return ckpt__error_set(CKPT_ARG, "the name is not valid UTF-8, which W&B demands");
-    for (const char *p = remote; *p != 0; p++) {
-        if ((unsigned char)*p < ' ' || *p == 0x7F)
-            return ckpt__error_set(CKPT_ARG, "the name holds a control character, which a file of an artifact cannot");
-    }
+    if (ckpt__txt_control(remote, n->remote.len) != NULL)
+        return ckpt__error_set(CKPT_ARG, "the name holds a control character, which a file of an artifact cannot");
     const char *slash = strrchr(remote, '/');
     n->file = slash != NULL ? slash + 1 : remote;
     if (n->file[0] == 0 || strcmp(n->file, ".") == 0 || strcmp(n->file, "..") == 0)
@@ -40140,7 +40138,7 @@ static ckpt_err ckpt__fetch_check_link(ckpt__buf *text, const char *link) {
     if (text->len > 0 && text->data[text->len - 1] == '\r') text->len--;
     const char *p = ckpt__buf_cstr(text);
     if (text->err != CKPT_OK) return text->err;
-    for (size_t i = 0; i < text->len; i++) if ((unsigned char)p[i] < 0x20 || p[i] == 0x7F) why = "control characters";
+    if (ckpt__txt_control(p, text->len) != NULL) why = "control characters";
     if (text->len == 0) why = "nothing";
     else if (why == NULL && !ckpt__txt_utf8(p, text->len)) why = "no UTF-8 text";
     else if (p[0] == '/') why = "an absolute name";
@@ -49848,23 +49846,16 @@ static void ckpt__saver_warn_unfilled(const ckpt_saver *s, const char *what, con
                         format, text);
 }
 
-// The first control character of a text, 0: none.
-static unsigned char ckpt__saver_control(const char *text) {
-    const unsigned char *p = (const unsigned char *)text;
-    while (*p >= 0x20 && *p != 0x7F) p++;
-    return *p;
-}
-
 // Refuses a name that no store and no folder takes, or that no link could lead to: the text of a link is one line. `given`: what
 // stands in the field called `what`, NULL: nothing; the name has more of folder and run in it, perhaps. It gets `ending`.
 static ckpt_err ckpt__saver_check_levels(const ckpt_saver *s, const char *what, const char *given, const char *name,
                                          const char *ending) {
-    unsigned char c = ckpt__saver_control(name);
-    const char *field = ckpt__saver_control(s->run_name) != 0 ? "run_name" : "folder";
-    if (given != NULL && ckpt__saver_control(given) != 0) field = what;
-    if (c != 0)
+    const char *c = ckpt__txt_control(name, strlen(name));
+    const char *field = ckpt__txt_control(s->run_name, strlen(s->run_name)) != NULL ? "run_name" : "folder";
+    if (given != NULL && ckpt__txt_control(given, strlen(given)) != NULL) field = what;
+    if (c != NULL)
         return ckpt__error_set(CKPT_ARG, "%s has a control character, 0x%02X: no name of a checkpoint may, as a link to it could "
-                               "not be read", field, (unsigned)c);
+                               "not be read", field, (unsigned)(unsigned char)*c);
     for (const char *p = name; *p != 0; p += strspn(p, "/")) {
         size_t n = strcspn(p, "/"), all = n + (p[n] == 0 ? strlen(ending) : 0);
         if (all > CKPT__INDEX_LEVEL_MAX)
